@@ -1,13 +1,14 @@
 """The equations of a jaxpr, read in one way for all versions of JAX.
 
 Here are the user's lines they come from, and constraints that do nothing: without rules, Flax
-returns the value as it is.
+returns the value as it is. Our own frames are kept out of the locations that JAX writes down.
 """
 
 from __future__ import annotations
 
 import contextlib
 import dis
+import os
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -310,3 +311,19 @@ def donated_by(function: Any, names: Sequence[str], count: int) -> dict[str, Any
     given = [at for at in range(len(names)) if (is_first if names[at] == first else is_rest)]
     by_name = tuple(names[at] for at in given if at >= count)
     return {"donate_argnums": tuple(at for at in given if at < count), "donate_argnames": by_name}
+
+
+def _own_files() -> Iterator[str]:
+    """Yield what the files of our own frames begin with, from the command line to a constraint."""
+    yield os.path.dirname(os.path.dirname(__file__)) + os.sep
+    yield "<frozen runpy>"
+    if "click" in sys.modules:
+        yield os.path.dirname(str(sys.modules["click"].__file__)) + os.sep
+    program = getattr(sys.modules["__main__"], "__file__", None) or ""
+    if os.path.basename(program) in ("shardspec", "shardspec.exe"):
+        yield program
+
+
+# A step lowers to the same bytes whoever asks, so that each verb finds what another has compiled.
+for _each in _own_files():
+    source_info_util.register_exclusion(_each)

@@ -43,6 +43,7 @@ class Fake:
 
     answer: Compiled | Diagnostic = ANSWER
     asked: list[tuple[str, float]] = []
+    given: set[bytes] = set()
     open: int = 0
     libtpu: str = ""
 
@@ -63,6 +64,7 @@ class Fake:
 
     def give(self, module: bytes) -> None:
         assert module[:4] == b"ML\xefR", "bytecode of MLIR"
+        Fake.given.add(module)
 
     def result(self, tell: Any = None) -> Compiled:
         if isinstance(Fake.answer, Diagnostic):
@@ -81,6 +83,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setattr(compiling, "Compile", Fake)
     monkeypatch.setattr(Fake, "answer", ANSWER)
     monkeypatch.setattr(Fake, "asked", [])
+    monkeypatch.setattr(Fake, "given", set())
     monkeypatch.setattr(Fake, "open", 0)
     (tmp_path / "spec.yaml").write_text(SPEC)
     (tmp_path / "new.yaml").write_text(SPEC.replace("mlp -> tensor", "mlp -> none"))
@@ -253,6 +256,12 @@ def test_check_holds_compiled_memory_to_the_device(monkeypatch: pytest.MonkeyPat
     found = run("check", "spec.yaml", "-t", "pod")
     assert found.exit_code == 1
     assert "20.0 GiB" in found.stdout
+
+
+def test_what_one_verb_compiled_the_next_one_finds() -> None:
+    for verb in ("cost", "check", "verify"):
+        run(verb, "spec.yaml", "-t", "pod")
+    assert len(Fake.given) == 1, "locations have no frames of ours"
 
 
 def test_two_targets_are_asked_at_once() -> None:

@@ -19,7 +19,7 @@ import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from importlib.metadata import Distribution
+from importlib.metadata import Distribution, PackagePath
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -33,7 +33,10 @@ Flags = tuple[tuple[str, str], ...]
 #: How the variables begin that compilers read, jax's among them.
 _READ = ("LIBTPU_", "TPU_", "XLA_", "TF_", "JAX_", "MEGASCALE_", "CUDA_", "NVIDIA_", "PJRT_")
 #: Those that the compiler's process gets from us, or that change nothing in a program.
-_NOT_READ = ("JAX_PLATFORMS", "JAX_TRACEBACK", "JAX_LOG", "JAX_COMPILATION_CACHE", "XLA_PYTHON_")
+_NOT_READ = (
+    *("JAX_PLATFORMS", "JAX_TRACEBACK", "JAX_LOG", "JAX_COMPILATION_CACHE", "XLA_PYTHON_"),
+    "TF_CPP_MIN_LOG_LEVEL",  # set by jax as it is imported
+)
 #: Those that are shown: who sets them means another program by it.
 _SHOWN = (
     *("LIBTPU_INIT_ARGS", "XLA_FLAGS", "JAX_DEFAULT_MATMUL_PRECISION", "JAX_ENABLE_X64"),
@@ -58,27 +61,32 @@ def surroundings(
 ) -> dict[str, list[str]]:
     """Return all that the outcome of a compile depends on, beside the program and the machine.
 
+    It is the same before and after jax is imported, which names the library of libtpu.
+
     Args:
       ours: variables that the compiler's process gets from us.
       packages: those of the compiler and what it stands on.
     """
     apart = (*ours, *_NOT_READ)
+    here = [package for package in packages if package is not None]
+    own = {str(package.locate_file(each)) for package in here for each in _libraries(package)}
     read = (n for n in sorted(os.environ) if n.startswith(_READ) and not n.startswith(apart))
-    variables = (f"{name}={_flags(name, os.environ[name])}" for name in read)
-    files = (each for package in packages if package is not None for each in _files(package))
-    return {"variables": [each for each in variables if each[-1] != "="], "files": list(files)}
+    given = {name: _flags(name, os.environ[name]) for name in read}
+    variables = [f"{name}={value}" for name, value in given.items() if value not in ("", *own)]
+    return {"variables": variables, "files": [each for one in here for each in _files(one)]}
 
 
 def _files(package: Distribution) -> Iterator[str]:
     """Yield the version of a package, and its libraries as they are on disk."""
     yield f"{package.name} {package.version}"
-    for each in package.files or ():
-        if each.suffix == ".so":
-            try:
-                about = os.stat(str(package.locate_file(each)))
-            except OSError:
-                continue
+    for each in _libraries(package):
+        with suppress(OSError):
+            about = os.stat(str(package.locate_file(each)))
             yield f"{each} {about.st_size} {about.st_mtime_ns}"
+
+
+def _libraries(package: Distribution) -> Iterator[PackagePath]:
+    return (each for each in package.files or () if each.suffix == ".so")
 
 
 def stated_flags(name: str, value: str) -> str:

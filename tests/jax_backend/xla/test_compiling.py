@@ -207,11 +207,14 @@ def test_a_program_is_kept_with_all_that_it_depends_on(
         compiling, "_distribution", lambda name: known if name == "libtpu" else None
     )
     monkeypatch.setenv("XLA_FLAGS", "--xla_force_host_platform_device_count=4 --xla_dump_to=x")
+    monkeypatch.delenv("TPU_LIBRARY_PATH", raising=False)
     script = "(folder / 'final.txt').write_text(PROGRAM + os.environ.get('LIBTPU_INIT_ARGS', ''))"
     how = Compiling(5.0, is_whole=True)
     assert not made(f"{script}; dump('.txt', PROGRAM)", how).was_kept
     monkeypatch.setenv("XLA_FLAGS", "--xla_force_host_platform_device_count=8")
     monkeypatch.setenv("TERM_PROGRAM", "another")
+    monkeypatch.setenv("TF_CPP_MIN_LOG_LEVEL", "1")  # as jax does once it is imported
+    monkeypatch.setenv("TPU_LIBRARY_PATH", str(tmp_path / "libtpu.so"))
     assert made("os._exit(1)", how).was_kept, "what changes nothing is no part of the key"
     if variable == "flags":
         how = replace(how, flags=value)
