@@ -26,6 +26,8 @@ FORMS = frozenset(("bitcast", "copy", "reshape", "transpose"))
 #: Operations that pass a partial sum on as it is, so that it can be summed over devices later.
 PASSES = frozenset((*FORMS, "convert", "negate"))
 SUM, SCATTER, GATHER = "all-reduce", "reduce-scatter", "all-gather"
+#: What marks a collective in whose place a ring passes on an operand or a sum of a product.
+TURNS = "in_turns"
 #: How many operations a value is followed through.
 FAR = 64
 
@@ -145,9 +147,10 @@ class Edit:
         self.stopped.add(each.name)
         self.put(replace(each, operation="copy", attributes=""))
 
-    def sends(self, each: Instruction, wire_bytes: int) -> None:
-        """Let a collective send other bytes than a ring of its kind does."""
-        self.put(replace(each, attributes=f"{each.attributes}, {SENDS}={wire_bytes}"))
+    def sends(self, each: Instruction, wire_bytes: int, how: str = "") -> None:
+        """Let a collective send other bytes than a ring of its kind does; `how` is noted, too."""
+        more = f", {how}=1" if how else ""
+        self.put(replace(each, attributes=f"{each.attributes}, {SENDS}={wire_bytes}{more}"))
 
     def ahead(self, name: str, made: Iterable[Instruction]) -> None:
         """Insert instructions in front of one."""

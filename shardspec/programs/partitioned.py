@@ -34,6 +34,7 @@ from shardspec.programs.peak import FAST_BYTES, Device, Held, Peak, peak_of
 from shardspec.programs.peak_again import rates_of
 from shardspec.programs.peak_gates import GATES
 from shardspec.programs.peak_hiding import Speeds
+from shardspec.programs.peak_rings import PUTS_OFF
 from shardspec.programs.peak_scores import PLAIN, SOFTMAX
 from shardspec.programs.peak_units import GATHERS_FIRST
 from shardspec.programs.reading import ReadProgram, read
@@ -299,6 +300,7 @@ def _device(target: Target) -> Device:
             gates=GATES.get(name, "none"),
             speeds=_tpu_speeds(target),
             gathers_first=name in GATHERS_FIRST,
+            puts_off=PUTS_OFF.get(name, "none"),
         )
     return Device("gpu", speeds=_speeds(chip), rates=rates_of(chip), usable_bytes=limit(target))
 

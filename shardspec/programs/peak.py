@@ -38,6 +38,7 @@ from shardspec.programs.peak_layouts import turn
 from shardspec.programs.peak_narrow import narrow
 from shardspec.programs.peak_orders import reorder
 from shardspec.programs.peak_results import buffers_of, copy_gathered, relaid_results
+from shardspec.programs.peak_rings import PutsOff, early, passed_on, put_off, turned
 from shardspec.programs.peak_scores import PLAIN, Softmax, attended, sizes
 from shardspec.programs.peak_units import (
     Unit,
@@ -87,6 +88,7 @@ class Device:
       softmax: by `SOFTMAX`.
       gates: by `GATES`.
       gathers_first: whether its compiler gathers weights before a step that computes little.
+      puts_off: which gradients its compiler puts off, by `PUTS_OFF`.
       usable_bytes: what its compiler hands out of its memory; None where that is not known.
     """
 
@@ -98,6 +100,7 @@ class Device:
     softmax: Softmax = PLAIN
     gates: Gates = "none"
     gathers_first: bool = False
+    puts_off: PutsOff = "none"
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,7 +213,9 @@ def _scheduled(
 ) -> tuple[_Schedule, list[Life], int]:
     """Return the schedule of a program, what takes memory in it, and its last tick."""
     kernels = Kernels(device.platform, device.rates, device.softmax, device.gates, is_short)
-    sizes = _Sizes(kernels, {**relaid})
+    sizes = _Sizes(kernels, {**relaid, **passed_on(main)})
+    if device.platform == "tpu":
+        kernels.turned.update(turned(main))
     kernels.decide(main)
     schedule = _Schedule(kernels, sizes, buffers, program, device)
     schedule.plan(main)
@@ -310,6 +315,7 @@ class _Schedule:
     ) -> None:
         self.kernels, self.sizes, self.buffers = kernels, sizes, buffers
         self.program, self.speeds, self.gathers_first = program, device.speeds, device.gathers_first
+        self.puts_off = device.puts_off
         self.plans: dict[int, _Plan] = {}
         self.takes: dict[Value, tuple[Value, ...]] = {}
         self.masks: dict[tuple[Value, Value], Value] = {}
@@ -321,18 +327,22 @@ class _Schedule:
         orders = [list(range(len(units)))]
         if len(units) > 2:
             held = frozenset[Value]().union(*outs)
-            orders += [list_order(units, held, self.sizes.of), post_order(units, outs)]
+            listed = list_order(units, held, self.sizes.of, self.kernels.turned)
+            orders += [listed, post_order(units, outs)]
             if self.kernels.platform == "gpu":
                 orders.append(deep_order(units, outs, self.sizes.of))
         if body.node is None and self.gathers_first:
             orders = gathers_first(units, orders)
         plans = (self._measured(body, [units[at] for at in order], outs) for order in orders)
         best = min(plans, key=lambda each: each.peak)
-        speeds, units = self.speeds, best.units
+        speeds, units, turns = self.speeds, best.units, self.kernels.turned
         if speeds is not None and any(sends(each, speeds.hides) for each in units):
             found = hidden(units, speeds, self.program.partitions)
             starts = {value: at for one, at in found.starts.items() for value in units[one].made}
+            starts |= early(units, found.order, turns)
             best = self._measured(body, [units[at] for at in found.order], outs, starts)
+        elif turns and body.node is None and self.puts_off != "none":
+            best = self._measured(body, put_off(units, turns, self.puts_off), outs)
         self.plans[id(body)] = best
         return best.peak
 

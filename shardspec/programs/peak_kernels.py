@@ -102,6 +102,7 @@ class Kernels:
       kept: values of several readers that a GPU rather reads than computes in each.
       softmax: what the kernels of a softmax do on a TPU.
       gates: which gates of an MLP a TPU writes with a product.
+      turned: products that are computed in turns, in loops of their own.
       is_short: that the device has no room for all values that are computed once.
       spread: such constants: a mask, what it fills in, a scale, each written to its whole size.
       gathered: by a GPU, element by element, for a sum: in the kernel of what else is made of rows
@@ -135,6 +136,7 @@ class Kernels:
     counted: set[Value] = field(default_factory=set)
     widened: set[Value] = field(default_factory=set)
     spread: set[Value] = field(default_factory=set)
+    turned: set[Node] = field(default_factory=set)
 
     def decide(self, main: Body) -> None:
         """Decide on all values of a program."""
@@ -358,6 +360,7 @@ class Kernels:
         if is_product(user):
             is_read = self.platform == "gpu" and not self._is_widened(value)
             is_read = is_read or (self.platform == "tpu" and are_written(value))
+            is_read = is_read or (user in self.turned and value not in self.constant)
             return "is read by a product" if is_read else ""
         if user.operation == "gather" and self.platform == "gpu":
             return ""
@@ -434,6 +437,7 @@ class Kernels:
         only = next(iter(found)) if len(found) == 1 else None
         is_one = (
             self.platform == "tpu"
+            and node not in self.turned
             and only is not None
             and not forced
             and (is_elementwise(only) or only.operation == UPDATE or self._is_row(value))
