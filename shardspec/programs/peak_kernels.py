@@ -360,7 +360,8 @@ class Kernels:
         if is_product(user):
             is_read = self.platform == "gpu" and not self._is_widened(value)
             is_read = is_read or (self.platform == "tpu" and are_written(value))
-            is_read = is_read or (user in self.turned and value not in self.constant)
+            is_turned = user in self.turned and value.dtype == "bf16"  # as it was measured
+            is_read = is_read or (is_turned and value not in self.constant)
             return "is read by a product" if is_read else ""
         if user.operation == "gather" and self.platform == "gpu":
             return ""
