@@ -35,7 +35,7 @@ from shardspec.programs.calls import Estimate, Ref, by_line, step_cycles
 from shardspec.programs.hlo import Computation, Instruction, Program
 from shardspec.programs.known import Known
 from shardspec.programs.members import members_of, slices_of
-from shardspec.programs.memory import NO_ROOM, CompiledMemory
+from shardspec.programs.memory import NO_ROOM, CompiledMemory, HeldValue
 from shardspec.programs.reading import ReadProgram
 from shardspec.records import Data, data_of, picked, record_of
 from shardspec.report.cost_json import uncounted
@@ -553,9 +553,7 @@ def _more(proof: Proof) -> Iterator[str]:
     if proof.difference > proof.tolerance:
         yield from _differing(proof)
     if proof.fits is False and proof.memory is not None:
-        for value in proof.memory.largest[:_MOST]:
-            where = f", {proof.places[value.name]}" if value.name in proof.places else ""
-            yield f"held at the peak: {value.shape} {binary_bytes(value.bytes)}{where}"
+        yield from _held_lines(proof, proof.memory.largest)
     if proof.refusal:
         first = proof.refusal.strip().partition("\n")[0]
         yield f"{proof.compiler}: {first}"
@@ -565,6 +563,15 @@ def _more(proof: Proof) -> Iterator[str]:
         yield f"wrong program: {fault}"
     for note in proof.step.notes:
         yield f"note: {note}"
+
+
+def _held_lines(proof: Proof, held: Sequence[HeldValue]) -> Iterator[str]:
+    """Yield the largest values of the peak; those of one shape and line are one."""
+    alike = grouped(held, lambda each: (each.shape, str(proof.places.get(each.name, ""))))
+    for (shape, place), values in [*alike.items()][:_MOST]:
+        times = f" x{len(values)}" if len(values) > 1 else ""
+        size = binary_bytes(sum(each.bytes for each in values))
+        yield f"held at the peak: {shape}{times} {size}{f', {place}' if place else ''}"
 
 
 def unknown_lines(proof: Proof) -> Iterator[str]:

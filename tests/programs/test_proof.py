@@ -171,6 +171,15 @@ def test_a_refusal_of_the_compiler_is_no_room() -> None:
     assert "libtpu 1: RESOURCE_EXHAUSTED: 20G of 16G" in list(proof_lines(found))
 
 
+def test_what_is_held_alike_is_told_once() -> None:
+    found = proof(step(sent(("fsdp",), 1000)), step(sent(("fsdp",), 1000)), held=17 * GIB)
+    assert found.memory is not None
+    held = tuple(HeldValue(name, "f32[8]", 32) for name in ("a", "b", "c"))
+    many = replace(found, memory=replace(found.memory, largest=(HeldValue("d", "u8[9]", 9), *held)))
+    told = [line for line in proof_lines(many) if line.startswith("held")]
+    assert told == ["held at the peak: u8[9] 9 B", "held at the peak: f32[8] x3 96 B"]
+
+
 def test_another_refusal_says_nothing_of_room() -> None:
     found = replace(proof(step(), step()), refusal="INVALID_ARGUMENT: no emitter")
     assert found.fits is True
