@@ -139,7 +139,7 @@ def expanded_first(program: ReadProgram) -> tuple[Unknown, ...]:
 #: A generator of random bits, threefry, has more rounds than this; each one mixes by `xor`.
 _ROUNDS = 16
 #: How many scores one head has where libtpu gives up to fuse the bits of their dropout.
-_WIDE_SCORES = range(500_000, 1_800_000)
+_WIDE_SCORES = range(500_000, 4_500_000)
 #: Arrays of 4 bytes that it writes out then, for each of the bits: the rounds' constants and keys.
 _OF_BITS = 32
 
@@ -149,7 +149,8 @@ def bits_written_out(program: ReadProgram) -> tuple[Unknown, ...]:
 
     Dropout of attention in bf16 that a backward pass computes again: for some sizes libtpu fuses
     neither the constants nor the keys of the generator, and writes each of them out as an array.
-    Source: libtpu 0.0.52, v4 to v5p: scores of 896 to 1152 squared, not of 768 or of 1536.
+    Source: libtpu 0.0.52: of heads of 64, v4 to v5p, 896 to 1152 scores squared, not 768 or 1536;
+    of heads of 256, v5e, 2048 squared, not 1024.
     """
     mixed: dict[tuple[Shape, str], list[Place]] = {}
     chosen = set[Shape]()
@@ -180,7 +181,7 @@ def bits_written_out(program: ReadProgram) -> tuple[Unknown, ...]:
 
 def _is_of_scores(each: Instruction) -> bool:
     """Say whether an instruction computes as many numbers as several heads have scores."""
-    if len(each.arrays) != 1 or len(each.arrays[0].shape) < 3:
+    if len(each.arrays) != 1 or len(each.arrays[0].shape) < 4:
         return False
     *others, queries, keys = each.arrays[0].shape
     return math.prod(others) > 1 and queries * keys in _WIDE_SCORES
