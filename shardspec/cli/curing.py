@@ -323,7 +323,7 @@ class _Tries:
 
     def _reported(self, tried: Sequence[telling.Tried]) -> telling.Report:
         found, (base, *others) = self.found, tried
-        own = (found.found, found.beyond, found.trials, found.late, 0.0, self.request.within_s)
+        own = (found.found, found.beyond, found.trials, found.late, self.request.within_s)
         return telling.Report(
             base, telling.ordered(others), *own, bool(self.words.lines), mapped=found.mapped
         )

@@ -196,12 +196,12 @@ def expand(paths: Iterable[str]) -> FoundSpecs:
         if path == "-" or not os.path.isdir(path):
             files.setdefault(os.path.realpath(path), path)
             continue
-        inside = tuple(_files_below(path))
-        specs = [each for each in inside if _is_spec(each)]
+        is_spec = {each: _is_spec(each) for each in _files_below(path)}
+        specs = [each for each, found in is_spec.items() if found]
         if not specs:
             help = "a spec is `*.shard`, or `*.yaml` with keys of one, such as `shardspec: 1`"
             fail(f"no specs in `{path}`", help)
-        others += [each for each in inside if each not in specs]
+        others += [each for each, found in is_spec.items() if not found]
         for each in specs:
             files.setdefault(os.path.realpath(each), each)
     return FoundSpecs(tuple(files.values()), tuple(others))

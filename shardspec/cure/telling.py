@@ -111,8 +111,8 @@ class Report:
     beyond: int
     trials: int
     late: int
-    seconds: float
     within_s: float
+    seconds: float = 0.0
     has_lines: bool = True
     meshes: OtherMeshes | None = None
     mapped: int = 0

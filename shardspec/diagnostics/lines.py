@@ -293,7 +293,7 @@ def shortened(path: str, room: int) -> str:
     if len(path) <= room:
         return path
     line, inside, helper = path.partition(_INSIDE)
-    if inside:
+    if inside and helper.endswith(")"):
         left = room - len(inside) - len(os.path.basename(line)) - len(".../")
         helper = f"{shortened(helper[:-1], max(left - 1, _LEAST_PATH))})"
         return f"{shortened(line, max(room - len(inside + helper), _LEAST_PATH))}{inside}{helper}"

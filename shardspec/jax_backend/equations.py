@@ -324,6 +324,6 @@ def _own_files() -> Iterator[str]:
         yield program
 
 
-# A step lowers to the same bytes whoever asks, so that each verb finds what another has compiled.
+# The same step then has the same bytes for every verb, and is compiled once for all of them.
 for _each in _own_files():
     source_info_util.register_exclusion(_each)

@@ -147,9 +147,9 @@ class Edit:
         self.stopped.add(each.name)
         self.put(replace(each, operation="copy", attributes=""))
 
-    def sends(self, each: Instruction, wire_bytes: int, how: str = "") -> None:
-        """Let a collective send other bytes than a ring of its kind does; `how` is noted, too."""
-        more = f", {how}=1" if how else ""
+    def sends(self, each: Instruction, wire_bytes: int, *, in_turns: bool = False) -> None:
+        """Let a collective send other bytes than a ring of its kind does."""
+        more = f", {TURNS}=1" if in_turns else ""
         self.put(replace(each, attributes=f"{each.attributes}, {SENDS}={wire_bytes}{more}"))
 
     def ahead(self, name: str, made: Iterable[Instruction]) -> None:

@@ -212,10 +212,9 @@ def _scheduled(
     is_short: bool = False,
 ) -> tuple[_Schedule, list[Life], int]:
     """Return the schedule of a program, what takes memory in it, and its last tick."""
-    kernels = Kernels(device.platform, device.rates, device.softmax, device.gates, is_short)
+    how = device.platform, device.rates, device.softmax, device.gates, is_short
+    kernels = Kernels(*how, turned=turned(main))
     sizes = _Sizes(kernels, {**relaid, **passed_on(main)})
-    if device.platform == "tpu":
-        kernels.turned.update(turned(main))
     kernels.decide(main)
     schedule = _Schedule(kernels, sizes, buffers, program, device)
     schedule.plan(main)
@@ -327,8 +326,7 @@ class _Schedule:
         orders = [list(range(len(units)))]
         if len(units) > 2:
             held = frozenset[Value]().union(*outs)
-            listed = list_order(units, held, self.sizes.of, self.kernels.turned)
-            orders += [listed, post_order(units, outs)]
+            orders += [list_order(units, held, self.sizes.of), post_order(units, outs)]
             if self.kernels.platform == "gpu":
                 orders.append(deep_order(units, outs, self.sizes.of))
         if body.node is None and self.gathers_first:

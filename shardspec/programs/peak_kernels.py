@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -102,7 +102,7 @@ class Kernels:
       kept: values of several readers that a GPU rather reads than computes in each.
       softmax: what the kernels of a softmax do on a TPU.
       gates: which gates of an MLP a TPU writes with a product.
-      turned: products that are computed in turns, in loops of their own.
+      turned: products that a TPU computes in turns, in loops of their own, by `peak_rings`.
       is_short: that the device has no room for all values that are computed once.
       spread: such constants: a mask, what it fills in, a scale, each written to its whole size.
       gathered: by a GPU, element by element, for a sum: in the kernel of what else is made of rows
@@ -136,7 +136,7 @@ class Kernels:
     counted: set[Value] = field(default_factory=set)
     widened: set[Value] = field(default_factory=set)
     spread: set[Value] = field(default_factory=set)
-    turned: set[Node] = field(default_factory=set)
+    turned: Mapping[Node, str] = field(default_factory=dict)
 
     def decide(self, main: Body) -> None:
         """Decide on all values of a program."""

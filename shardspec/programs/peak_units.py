@@ -12,7 +12,7 @@ import heapq
 import itertools
 import math
 from collections import defaultdict
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 
 from shardspec.programs.peak_graph import Node, Value
@@ -366,31 +366,23 @@ def _moved_first(units: Sequence[Unit], order: Sequence[int], early: Set[int]) -
 
 
 def list_order(
-    units: Sequence[Unit],
-    held: frozenset[Value],
-    size: Callable[[Value], int],
-    loops: Collection[Node] = (),
+    units: Sequence[Unit], held: frozenset[Value], size: Callable[[Value], int]
 ) -> list[int]:
     """Return the order of a list scheduler: what frees most for what it makes comes first.
 
     Args:
       held: what stays in memory whoever has read it.
-      loops: operations that are not seen to free what they read.
     """
-    return _List(units, held, size, loops).order()
+    return _List(units, held, size).order()
 
 
 class _List:
     """A list scheduler: what is ready, by what it frees."""
 
     def __init__(
-        self,
-        units: Sequence[Unit],
-        held: frozenset[Value],
-        size: Callable[[Value], int],
-        loops: Collection[Node],
+        self, units: Sequence[Unit], held: frozenset[Value], size: Callable[[Value], int]
     ) -> None:
-        self.units, self.held, self.size, self.loops = units, held, size, loops
+        self.units, self.held, self.size = units, held, size
         self.left: dict[Value, int] = defaultdict(int)
         self.readers: dict[Value, list[int]] = defaultdict(list)
         self.need = [0] * len(units)
@@ -436,6 +428,5 @@ class _List:
 
     def _gain(self, at: int) -> int:
         unit = self.units[at]
-        reads = () if unit.node in self.loops else unit.reads
-        freed = (v for v in reads if self.left.get(v) == 1 and v not in self.held)
+        freed = (v for v in unit.reads if self.left.get(v) == 1 and v not in self.held)
         return sum(map(self.size, freed)) - sum(map(self.size, unit.made))

@@ -18,18 +18,7 @@ from shardspec.ir.spec import Mesh, Shape, array_bytes
 from shardspec.programs import edit as edits
 from shardspec.programs.alike import Differs
 from shardspec.programs.calls import Ref, is_made_for
-from shardspec.programs.edit import (
-    FAR,
-    GATHER,
-    PASSES,
-    SCATTER,
-    SUM,
-    TURNS,
-    Edit,
-    form,
-    is_alone,
-    typed,
-)
+from shardspec.programs.edit import FAR, GATHER, PASSES, SCATTER, SUM, Edit, form, is_alone, typed
 from shardspec.programs.hlo import HloArray, Instruction, number
 from shardspec.programs.operations import flops_of
 from shardspec.programs.reading import SENDS
@@ -314,7 +303,8 @@ def products_in_turns(edit: Edit, differs: Differing) -> None:
     for each in [*edit]:
         whole = _turned_bytes(edit, each, differs) if each.operation in (SCATTER, GATHER) else 0
         if whole:
-            edit.sends(each, step_partition.windowed_bytes(whole, edit.ways(each)), TURNS)
+            sent = step_partition.windowed_bytes(whole, edit.ways(each))
+            edit.sends(each, sent, in_turns=True)
 
 
 def sums_in_turns(edit: Edit, differs: Differing) -> frozenset[str]:

@@ -16,10 +16,10 @@ import json
 import os
 import stat
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from importlib.metadata import Distribution, PackagePath
+from importlib.metadata import Distribution
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -68,25 +68,27 @@ def surroundings(
       packages: those of the compiler and what it stands on.
     """
     apart = (*ours, *_NOT_READ)
-    here = [package for package in packages if package is not None]
-    own = {str(package.locate_file(each)) for package in here for each in _libraries(package)}
+    libraries = [(each, _libraries(each)) for each in packages if each is not None]
+    own = {path for _, found in libraries for path in found}
     read = (n for n in sorted(os.environ) if n.startswith(_READ) and not n.startswith(apart))
     given = {name: _flags(name, os.environ[name]) for name in read}
     variables = [f"{name}={value}" for name, value in given.items() if value not in ("", *own)]
-    return {"variables": variables, "files": [each for one in here for each in _files(one)]}
+    return {"variables": variables, "files": [e for each in libraries for e in _files(*each)]}
 
 
-def _files(package: Distribution) -> Iterator[str]:
+def _libraries(package: Distribution) -> dict[str, str]:
+    """Return the libraries of a package by their places on disk."""
+    found = (each for each in package.files or () if each.suffix == ".so")
+    return {str(package.locate_file(each)): str(each) for each in found}
+
+
+def _files(package: Distribution, libraries: Mapping[str, str]) -> Iterator[str]:
     """Yield the version of a package, and its libraries as they are on disk."""
     yield f"{package.name} {package.version}"
-    for each in _libraries(package):
+    for path, name in libraries.items():
         with suppress(OSError):
-            about = os.stat(str(package.locate_file(each)))
-            yield f"{each} {about.st_size} {about.st_mtime_ns}"
-
-
-def _libraries(package: Distribution) -> Iterator[PackagePath]:
-    return (each for each in package.files or () if each.suffix == ".so")
+            about = os.stat(path)
+            yield f"{name} {about.st_size} {about.st_mtime_ns}"
 
 
 def stated_flags(name: str, value: str) -> str:
