@@ -17,15 +17,18 @@ and the sum is a bound.
 from __future__ import annotations
 
 import hashlib
+import json
 import math
 import os.path
+import re
 from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from functools import lru_cache
 from typing import NamedTuple
 
-from shardspec.diagnostics import SourceFile
+from shardspec.diagnostics import SourceFile, Span
 from shardspec.ir import spec as ir
 from shardspec.ir.plan import Dims, DimSharding, Kind, Outcome, ParamSharding, ShardingPlan
 from shardspec.ir.spec import Mesh, array_bytes
@@ -223,7 +226,7 @@ def inputs(spec: ir.Spec) -> tuple[Input, ...]:
     folder = os.path.dirname(spec.source.name) or "."
     found = {_relative(source, folder): source for source in (spec.source, *spec.sources)}
     own, *rest = found.items()
-    return tuple(Input(name, text_digest(source.text)) for name, source in (own, *sorted(rest)))
+    return tuple(Input(name, said_digest(source)) for name, source in (own, *sorted(rest)))
 
 
 def target_layout(plan: ShardingPlan) -> TargetLayout:
@@ -277,6 +280,21 @@ def held_by(before: ShardingPlan, after: ShardingPlan) -> tuple[int | None, ...]
         return None
     known = {coordinate: at for at, coordinate in enumerate(earlier)}
     return tuple(map(known.get, later))
+
+
+@lru_cache(maxsize=16)
+def said_digest(source: SourceFile) -> str:
+    """Return a digest of what a spec says: comments, line breaks and spelling do not change it.
+
+    Of another file, such as a manifest, and of a spec that cannot be read: the digest of its text.
+    """
+    from shardspec.language.grammar.print_expressions import canonical
+    from shardspec.language.loader import File, read
+    from shardspec.language.reading import is_dsl
+
+    found, _ = read(File(source, "", source.name, is_dsl(source)))
+    data = None if found is None else canonical(found.data)
+    return text_digest(source.text) if data is None else _digest(json.dumps(data, default=str))
 
 
 def text_digest(text: str) -> str:
@@ -339,12 +357,17 @@ class Reason(NamedTuple):
 
     Attributes:
       text: the rule, or what kept every rule from firing.
-      place: `spec.yaml:31`; empty where no line says it.
+      place: `spec.yaml:31`, with the line that an import made it of; empty where no line says it.
+      line: what stands on that line, without a comment.
     """
 
     text: str
     place: str
+    line: str = ""
 
+
+#: What `import` writes behind a line, as a comment.
+_IMPORTED = re.compile(r"from (\S+:[0-9]+)")
 
 #: Target -> path -> the reason of each dimension. Empty where a side is a lock.
 Reasons = Mapping[str, Mapping[str, tuple[Reason, ...]]]
@@ -475,20 +498,28 @@ _FAILED = {
 def _reason(dim: DimSharding, sharding: ParamSharding) -> Reason:
     attempt = dim.taken or (dim.attempts[-1] if dim.attempts else None)
     if attempt is None and sharding.derivation is not None and sharding.matched is not None:
-        return Reason(f"derive {sharding.matched.pattern}", _place(sharding))
+        return Reason(f"derive {sharding.matched.pattern}", *_place_and_line(sharding.named_at))
     if attempt is None:
         name = dim.logical_axis
         return Reason("no name" if name is None else f"no rule for `{name}`", "")
     failed = "" if dim.taken else f": {_FAILED.get(attempt.outcome, attempt.outcome)}"
     section = {Kind.STATED: "override", Kind.PARENT: "derive"}.get(attempt.kind)
     if section is not None and sharding.matched is not None:
-        return Reason(f"{section} {sharding.matched.pattern}{failed}", _place(sharding))
-    place = attempt.span.place if attempt.span else ""
-    return Reason(f"{attempt}{failed}", place)
+        text = f"{section} {sharding.matched.pattern}{failed}"
+        return Reason(text, *_place_and_line(sharding.named_at))
+    return Reason(f"{attempt}{failed}", *_place_and_line(attempt.span))
 
 
-def _place(sharding: ParamSharding) -> str:
-    return sharding.named_at.place if sharding.named_at else ""
+def _place_and_line(span: Span | None) -> tuple[str, str]:
+    """Return `spec.yaml:31`, with the line that an import made it of; and what stands there."""
+    if span is None:
+        return "", ""
+    text = span.source.text
+    before, after = text[: span.start].rpartition("\n")[2], text[span.start :].partition("\n")[0]
+    line, _, comment = f"{before}{after}".partition(" # ")
+    made_of = _IMPORTED.match(comment)
+    place = f"{span.place}, from {made_of[1]}" if made_of else span.place
+    return place, line.strip()
 
 
 def _diff_target(

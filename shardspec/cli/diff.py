@@ -22,7 +22,13 @@ from shardspec.diagnostics import Diagnostic
 from shardspec.diagnostics.words import binary_bytes, counted, percent, seconds_text, tallied
 from shardspec.ir.plan import ShardingPlan
 from shardspec.ir.spec import Spec
-from shardspec.lock.diff_forms import diff_lines, diff_text, markdown_lines, unchanged
+from shardspec.lock.diff_forms import (
+    diff_lines,
+    diff_text,
+    machine_change,
+    markdown_lines,
+    unchanged,
+)
 
 if TYPE_CHECKING:
     from shardspec.analysis.comparison import CostDiff
@@ -460,11 +466,12 @@ def _changed(diff: TargetDiff) -> str:
     ]
     if found:
         return ", ".join(found)
-    if diff.before.mesh != diff.after.mesh:
-        return f"the mesh was {diff.before.mesh.heading}"
-    if marks[Mark.SAME]:
-        return f"{counted(marks[Mark.SAME], 'array')} placed the same by another rule"
-    return "another machine or order of devices"
+    was, now = (each.mesh.heading for each in (diff.before, diff.after))
+    if was != now:
+        return f"mesh {was} -> {now}"
+    if diff.machine_changed:
+        return machine_change(diff.before, diff.after).partition("\n")[0]
+    return f"{counted(marks[Mark.SAME], 'array')} placed the same by another rule"
 
 
 def _grown(limit: Limit, diff: TargetDiff) -> str | None:

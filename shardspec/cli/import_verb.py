@@ -179,7 +179,13 @@ def _made(
       of: what the arrays are from.
       is_asked: whether the command line names it.
     """
-    from shardspec.foreign.formats import spec_text, unruled, with_named, with_whole
+    from shardspec.foreign.formats import (
+        spec_text,
+        unruled,
+        with_named,
+        with_whole,
+        without_step,
+    )
 
     imported, options = with_named(imported, options, of)
     text, faults = spec_text(imported, options, sources, name)
@@ -187,10 +193,25 @@ def _made(
         return text, [], faults
     plans = _plans(text, name, options, imported, is_asked=is_asked)
     names = unruled(imported, plans[0]) if plans else ()
-    if names:
+    wrong = _faults_of_step(plans)
+    if wrong:
+        imported, faults = without_step(imported), (*faults, *wrong)
+    if names or wrong:
         text, _ = spec_text(with_whole(imported, names), options, sources, name)
         plans = _plans(text or "", name, options, imported, is_asked=is_asked)
     return text, plans, faults
+
+
+def _faults_of_step(plans: Sequence[ShardingPlan]) -> tuple[Diagnostic, ...]:
+    """Return why the arrays have other lines than those that a step was written for."""
+    if not plans or plans[0].spec.step is None:
+        return ()
+    from shardspec.analysis.step_flow import flow_of
+    from shardspec.foreign.formats import no_step
+
+    return tuple(
+        no_step(each.message) for each in flow_of(plans[0].spec, plans[0].arrays).faults[:1]
+    )
 
 
 def _with_own(text: str, name: str, request: Request) -> str:
@@ -210,6 +231,12 @@ def _with_own(text: str, name: str, request: Request) -> str:
             f"{name}: no longer has {listed(sorted(new - own))};"
             f" `shardspec --undo {name}` brings the file back"
         )
+    anew = [key for key in sorted(_OWN & after.data.keys()) if _differs(before, after, key)]
+    if anew:
+        request.remark(
+            f"{name}: wrote {listed(anew)} anew; a spec that `extends` this one keeps changes of"
+            f" yours, and `shardspec --undo {name}` brings the file back"
+        )
     if not own:
         return text
     kept = {key: value for key, value in before.data.items() if key in own}
@@ -220,6 +247,10 @@ def _with_own(text: str, name: str, request: Request) -> str:
 
     made = print_yaml({**after.data, **kept}, {**comments, **after.comments})
     return formatted(SourceFile(name, made), "yaml")[0] or text
+
+
+def _differs(before: Any, after: Any, key: str) -> bool:
+    return key in before.data and before.data[key] != after.data[key]
 
 
 def _text_of(name: str) -> str:

@@ -176,6 +176,15 @@ def lost(message: str, span: Span | None, label: str = "", help: str | None = No
     return point(codes.NOT_CARRIED_OVER, one_line(message), span, label, help=help)
 
 
+#: The way out where the lines of a step cannot be told from a configuration.
+TRACE_INSTEAD = "trace the code instead: `shardspec search SPEC --step MODULE:FUNCTION`"
+
+
+def no_step(why: str) -> Diagnostic:
+    """Return the finding for a program that has no `step:`."""
+    return lost(f"no `step:` is written: {why}", None, help=TRACE_INSTEAD)
+
+
 def ambiguous(message: str, span: Span | None, help: str, label: str = "") -> Diagnostic:
     """Return the finding for a file with two readings; `help` says how to choose one."""
     return point(codes.AMBIGUOUS_READING, one_line(message), span, label, help=help)
@@ -485,6 +494,13 @@ def with_whole(imported: Imported, names: Iterable[str]) -> Imported:
         comments["rules", len(rules)] = comment
         rules.append(line)
     return replace(imported, data={**imported.data, "rules": rules}, comments=comments)
+
+
+def without_step(imported: Imported) -> Imported:
+    """Return a document that states no step."""
+    data = {key: value for key, value in imported.data.items() if key != "step"}
+    comments = {at: each for at, each in imported.comments.items() if at[0] != "step"}
+    return replace(imported, data=data, comments=comments)
 
 
 def with_named(imported: Imported, options: Options, whose: str) -> tuple[Imported, Options]:

@@ -19,9 +19,10 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from shardspec.diagnostics import Diagnostic
-from shardspec.diagnostics.words import listed
-from shardspec.foreign.formats import ForeignRule, Options, lost
+from shardspec.diagnostics.words import listed, template
+from shardspec.foreign.formats import TRACE_INSTEAD, ForeignRule, Options, lost, no_step
 from shardspec.foreign.maxtext_config import MaxTextConfig, Rules
+from shardspec.ir.plan import STACKED
 from shardspec.ir.spec import Param, Pattern
 from shardspec.language.reading import Comments, Data, Route
 from shardspec.resolve.match import path_matcher
@@ -93,7 +94,6 @@ _SIZES = {
     "router": "num_experts",
 }
 _DTYPES = {"bfloat16": "bf16", "float32": "f32", "float16": "f16"}
-_HELP = "trace the code instead: `shardspec search SPEC --step MODULE:FUNCTION`"
 
 
 class _Line(NamedTuple):
@@ -162,16 +162,17 @@ def maxtext_step(
         return None, ()
     if lines is None:
         what = "the attention of this configuration has" if params is None else "these arrays have"
-        return None, (lost(f"no `step:` is written: {what} no known lines", None, help=_HELP),)
+        return None, (no_step(f"{what} no known lines"),)
     known = {rule.name for rule in rules}
-    program: list[Data] = [_text(line, params, known) for line in lines]
+    each, left_out = _by_loops(lines, params or ())
+    program: list[Data] = [_text(line, params, known) for line in each]
     words = {key: (data, said) for key, data, said in _words(config, lines)}
     step: dict[str, Data] = {key: data for key, (data, _) in words.items()} | {"program": program}
     devices = None if sizes is None else math.prod(sizes.values())
     axes = _sizes(config, devices, params, lines)
     if not {"batch", "length"} <= axes.keys():  # a list of rules alone, or a mesh yet to be known
-        why = "no `step:` is written: the sizes of batch and length are not known"
-        return None, (lost(why, None, help=_HELP),) if is_model else ()
+        why = "the sizes of batch and length are not known"
+        return None, (no_step(why),) if is_model else ()
     data: dict[str, Data] = {"step": step, "axes": axes}
     if config.text("opt_type").startswith("adam"):
         data["state"] = {"optimizer": "same"}
@@ -181,7 +182,7 @@ def maxtext_step(
     comments: dict[Route, Comments] = {
         ("step", key): Comments(before=(fault.message,)) for key, fault in said.items()
     }
-    return MaxTextStep(data, activations, own, comments), tuple(said.values())
+    return MaxTextStep(data, activations, own, comments), (*left_out, *said.values())
 
 
 def _chosen(config: MaxTextConfig, params: Sequence[Param] | None) -> list[_Line] | None:
@@ -200,6 +201,50 @@ def _chosen(config: MaxTextConfig, params: Sequence[Param] | None) -> list[_Line
     experts = _EXPERTS if there.issuperset(_EXPERTS) else ()
     dense = _MLP if there.issuperset(_MLP) else ()
     return [_EMBEDDING, *_ATTENTION, *experts, *dense, _LOGITS if _LOGITS in there else _TIED]
+
+
+def _by_loops(
+    lines: Sequence[_Line], params: Sequence[Param]
+) -> tuple[list[_Line], tuple[Diagnostic, ...]]:
+    """Return the lines, those of a layer once for each loop of the decoder; and what has none."""
+    layer = [line for line in lines if line not in (_EMBEDDING, _LOGITS, _TIED)]
+    arrays = {line: _matched(line, params) for line in layer if line.pattern}
+    loops = list(dict.fromkeys(_loop(each) for found in arrays.values() for each in found))
+    ours = [loop for loop in loops if "decoder" in loop.split("/")] or [
+        each for each in loops if each
+    ]
+    if len(loops) < 2:
+        return list(lines), ()
+    made = [_EMBEDDING]
+    for loop in ours:
+        has = {line for line, found in arrays.items() if loop in map(_loop, found)}
+        own = (line for line in layer if line in has or _is_between(line, layer, has))
+        made += [line._replace(pattern=_inside_of(loop, line.pattern)) for line in own]
+    others = [loop or "layers without a number" for loop in loops if loop not in ours]
+    what = f"the step leaves out {listed(others)}: no decoder, so the lines are not known"
+    return [*made, lines[-1]], (lost(what, None, help=TRACE_INSTEAD),) if others else ()
+
+
+def _loop(param: Param) -> str:
+    """Return the path of an array down to its layers, "" of a layer that there is once."""
+    parts = param.path.removeprefix("params/").split("/")
+    names = STACKED.intersection(param.logical_axes or ())
+    at = next((place for place, part in enumerate(parts) if part in names), None)
+    if at is not None:
+        return "/".join(parts[: at + 1])
+    before, number, _ = template("/".join(parts[:-2])).partition("#")
+    return f"{before}*" if number else ""
+
+
+def _is_between(line: _Line, layer: Sequence[_Line], has: set[_Line]) -> bool:
+    """Say whether a line without arrays is of a block that is there."""
+    blocks = (block for block in (_ATTENTION, _EXPERTS) if line in block)
+    return not line.pattern and any(has.intersection(block) for block in blocks)
+
+
+def _inside_of(loop: str, pattern: str) -> str:
+    """Return a pattern for the arrays of one loop: `**/decoder/layers/**/query/kernel`."""
+    return f"**/{loop}/{pattern}" if pattern else ""
 
 
 def _matched(line: _Line, params: Sequence[Param]) -> list[Param]:
@@ -262,11 +307,11 @@ def _remat(config: MaxTextConfig, lines: Sequence[_Line]) -> tuple[Data, Diagnos
     remat: Data = [value for value in values if value in made] or "full"
     if policy not in (*_POLICIES, "custom"):
         message = f"`remat_policy: {policy}` is not known: the step keeps what comes into a layer"
-        return remat, lost(message, span, help=_HELP)
+        return remat, lost(message, span, help=TRACE_INSTEAD)
     if offloaded:
         message = f"`remat_policy: {policy}` keeps {listed(offloaded)} in the host's memory: the"
         message += " step keeps them on the device, so that its activations are an upper bound"
-        return remat, lost(message, span, help=_HELP)
+        return remat, lost(message, span, help=TRACE_INSTEAD)
     return remat, None
 
 

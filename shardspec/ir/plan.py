@@ -645,12 +645,12 @@ class ShardingPlan:
 
 
 #: Names of stacked axes that need no `scan:`.
-_STACKED = frozenset({"layers", "layer", "stage"})
+STACKED = frozenset({"layers", "layer", "stage"})
 
 
 def stacked_names(spec: ir.Spec) -> frozenset[str]:
     """Return the names of the dimensions along which a spec stacks arrays."""
-    return _STACKED | {name for scan in spec.scans for name, _ in scan.axes}
+    return STACKED | {name for scan in spec.scans for name, _ in scan.axes}
 
 
 def uneven_axes(spec: ir.Spec) -> frozenset[str]:

@@ -67,13 +67,28 @@ class MoveRow:
 
 
 def causes(diff: TargetDiff) -> tuple[Cause, ...]:
-    """Return the moves of a target, those of one change together, the loudest mark first.
+    """Return the moves of a target, those of one change together.
 
+    Lines that were edited come first, then what they moved beside; of each the loudest mark first.
     In which order the dimensions that moved stand in an array makes no other change.
     """
     groups = grouped(diff.moves, lambda move: (move.mark, frozenset(move.dims)))
-    found = [Cause(mark, moves[0].dims, tuple(moves)) for (mark, _), moves in groups.items()]
-    return tuple(sorted(found, key=lambda cause: _ORDER.index(cause.mark)))
+    found = [
+        Cause(mark, tuple(sorted(moves[0].dims, key=_is_moved_beside)), tuple(moves))
+        for (mark, _), moves in groups.items()
+    ]
+    return tuple(sorted(found, key=_rank))
+
+
+def _rank(cause: Cause) -> tuple[bool, int]:
+    return bool(cause.dims) and all(map(_is_moved_beside, cause.dims)), _ORDER.index(cause.mark)
+
+
+def _is_moved_beside(dim: DimMove) -> bool:
+    """Say whether a dimension goes by the line that it went by: another line moved it."""
+    if dim.why_before is None or dim.why_after is None:
+        return False
+    return bool(dim.why_after.line) and dim.why_before.line == dim.why_after.line
 
 
 def move_rows(cause: Cause) -> tuple[MoveRow, ...]:

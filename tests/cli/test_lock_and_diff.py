@@ -105,12 +105,49 @@ def test_explain_says_that_a_fresh_lock_agrees(folder: Path) -> None:
     assert "spec.lock says (none, model)" in explained.stderr
 
 
+def test_comments_and_line_breaks_need_no_new_lock(folder: Path) -> None:
+    run("lock")
+    change(folder, "rules:\n", "# a remark\nrules:\n\n")
+    change(folder, "embed -> data", '"embed -> data"  # another')
+    checked = run("lock", "--check")
+    assert checked.exit_code == 0, checked.output
+    assert "up to date" in checked.stdout
+
+
 def test_a_change_that_moves_nothing_still_needs_a_new_lock(folder: Path) -> None:
     run("lock")
-    change(folder, "rules:", "# a remark\nrules:")
+    change(folder, "  - embed -> data", "  - embed -> data\n  - embed -> model")
     checked = run("lock", "--check")
     assert checked.exit_code == 1
     assert "no array moved" in checked.stdout
+
+
+def test_lines_that_an_import_wrote_name_those_they_are_from(folder: Path) -> None:
+    change(folder, "embed -> data", "embed -> data  # from base.yml:601")
+    run("lock")
+    change(folder, "embed -> data", "embed -> none")
+    change(folder, "base.yml:601", "base.yml:605")
+    checked = run("lock", "--check")
+    said = "embed: data -> none, by base.yaml:3, from base.yml:605 (embed -> none)"
+    assert said in checked.stdout
+
+
+def test_the_line_that_was_edited_comes_before_what_it_moved_beside(folder: Path) -> None:
+    rules = "rules:\n  - mlp -> model\n  - embed -> (data, model) | data\n"
+    text = SPEC.replace("extends: ./base.yaml\n", rules)
+    (folder / "old.yaml").write_text(text)
+    (folder / "new.yaml").write_text(text.replace("mlp -> model", "mlp -> none"))
+    lines = run("diff", "old.yaml", "new.yaml", "--target", "pod").stdout.splitlines()
+    moved = [line.split(":")[0].split()[-1] for line in lines if ", by new.yaml:" in line]
+    assert moved == ["mlp", "embed"]
+
+
+def test_the_gate_names_what_is_another_about_the_machine(folder: Path) -> None:
+    text = "shardspec: 1\nhardware: tpu v5e 4x4\nmesh: {data: 4, model: 4}\nrules: [mlp -> model]\n"
+    (folder / "old.yaml").write_text(text)
+    (folder / "new.yaml").write_text(f"{text}policy: {{order: ring}}\n")
+    gate = run("diff", "old.yaml", "new.yaml").stderr
+    assert "exit 1 for change: default: devices are in another order" in gate
 
 
 def test_a_conflict_in_the_lock_is_said(folder: Path) -> None:
@@ -352,7 +389,7 @@ def test_no_gate_on_arrays_passes_where_there_are_none(folder: Path) -> None:
     plain = CliRunner().invoke(cli, ["diff", "old.yaml", "new.yaml"])
     assert plain.exit_code == 1
     assert "no arrays are compared: old.yaml and new.yaml list none" in plain.stderr
-    assert "the mesh was data=4 model=4" in plain.stderr
+    assert "mesh data=4 model=4 -> data=2 model=8" in plain.stderr
     for limit in ("memory+5%", "reshard"):
         gate = CliRunner().invoke(cli, ["diff", "old.yaml", "new.yaml", "--fail-on", limit])
         assert gate.exit_code == 2

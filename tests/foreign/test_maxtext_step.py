@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
+from click.testing import CliRunner, Result
 
 from shardspec import pipeline
 from shardspec.analysis.spec_step import Stated, stated_step
@@ -109,6 +109,105 @@ def test_cost_prices_the_step(
     assert axes["batch"] == 8
     assert axes["embed"] == 64
     assert ("expert" in axes) == ("num_experts" in text)
+
+
+def in_folder(arrays: dict[str, str], folder: str, *, count: int = 0) -> dict[str, str]:
+    """Return arrays of layers in another folder: `count` of them unrolled, else scanned."""
+    layers = {path: dims for path, dims in arrays.items() if "/layers/" in path}
+    if not count:
+        return {path.replace("layers", folder, 1): dims for path, dims in layers.items()}
+    return {
+        path.replace("layers", f"{folder}_{at}", 1): dims.replace(" layers=3", "")
+        for at in range(count)
+        for path, dims in layers.items()
+    }
+
+
+BLOCK = DECODER | MLP
+TABLE = {path: dims for path, dims in DECODER.items() if "/layers/" not in path}
+
+
+@pytest.mark.parametrize(
+    ("arrays", "loops"),
+    [
+        pytest.param(
+            in_folder(BLOCK, "layers/layers_0")
+            | in_folder(BLOCK, "layers/layers_1")
+            | in_folder(BLOCK, "layers_remainder/layers", count=2),
+            ["decoder/layers", "decoder/layers_remainder/layers_*"],
+            id="remainder",
+        ),
+        pytest.param(
+            in_folder(BLOCK, "dense_layers", count=1)
+            | in_folder(DECODER | EXPERTS, "moe_layers", count=2),
+            ["decoder/dense_layers_*", "decoder/moe_layers_*"],
+            id="dense-and-moe",
+        ),
+        pytest.param(in_folder(BLOCK, "layers", count=4), [], id="one-loop"),
+    ],
+)
+def test_layers_of_several_loops_have_lines_for_each(
+    arrays: dict[str, str], loops: list[str]
+) -> None:
+    text = BASE + MOE if any("gate" in path for path in arrays) else BASE
+    lines = imported(text, TABLE | arrays | LOGITS)[0].data["step"]["program"]  # type: ignore[index, call-overload]
+    attention = [line for line in lines if "query/kernel" in line]
+    pairs = zip(loops, attention, strict=bool(loops))
+    assert all(f'"**/{loop}/**/query/kernel"' in line for loop, line in pairs)
+    assert len(attention) == max(len(loops), 1)
+    step = cost_of(text, TABLE | arrays)
+    assert step.step.ops
+
+
+def test_layers_of_no_decoder_are_named_as_left_out() -> None:
+    vision = {
+        path.replace("decoder", "vision_encoder"): dims
+        for path, dims in in_folder(BLOCK, "layers", count=2).items()
+    }
+    found, faults = imported(BASE, BLOCK | vision | LOGITS)
+    lines = found.data["step"]["program"]  # type: ignore[index, call-overload]
+    assert sum("query/kernel" in line for line in lines) == 1
+    assert faults == [
+        "the step leaves out `vision_encoder/layers_*`: no decoder, so the lines are not known"
+    ]
+
+
+def imported_over(tmp_path: Path, arrays: dict[str, str]) -> Result:
+    """Import the files of a folder with arrays, over the spec that is there."""
+    lines = (f"{path}: f32[{dims}]\n" for path, dims in arrays.items())
+    (tmp_path / "arrays.yaml").write_text("".join(lines))
+    call = ["import", "maxtext", "base.yml", "--mesh", "fsdp=2 expert=2", "-o", "spec.yaml"]
+    return CliRunner().invoke(cli, [*call, "--against", "arrays.yaml"])
+
+
+def test_lines_that_do_not_fit_the_arrays_are_not_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "base.yml").write_text(BASE)
+    queries = {
+        path: dims.replace("layers=3", "turns=3") if "query" in path else dims
+        for path, dims in (BLOCK | LOGITS).items()
+    }
+    result = imported_over(tmp_path, queries)
+    assert "no `step:` is written: " in result.output
+    assert "step:" not in (tmp_path / "spec.yaml").read_text()
+    call = ["check", "spec.yaml", "--arrays", "arrays.yaml", "-q"]
+    assert CliRunner().invoke(cli, call).exit_code == 0
+
+
+def test_an_import_says_which_lines_of_yours_it_replaces(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "base.yml").write_text(BASE)
+    first = imported_over(tmp_path, BLOCK | LOGITS)
+    assert "anew" not in first.output
+    assert "anew" not in imported_over(tmp_path, BLOCK | LOGITS).output
+    spec = tmp_path / "spec.yaml"
+    spec.write_text(spec.read_text().replace("remat: full", "remat: [context]"))
+    again = imported_over(tmp_path, BLOCK | LOGITS)
+    assert "spec.yaml: wrote `step` anew; a spec that `extends` this one keeps" in again.output
 
 
 def test_where_arrays_are_others_no_step_is_written() -> None:

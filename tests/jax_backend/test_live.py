@@ -430,7 +430,7 @@ def test_a_lock_made_by_another_shardspec(
 
 
 def test_a_stale_lock_is_a_warning_at_the_callers_line(spec_file: Path) -> None:
-    spec_file.write_text(SPEC + "# more\n")
+    spec_file.write_text(SPEC + "doc: more\n")
     with pytest.warns(LockWarning, match=r"`spec.lock` is stale: `spec.yaml` changed") as caught:
         found = Resolver(spec_file)
     assert os.path.samefile(caught[0].filename, __file__)

@@ -80,8 +80,9 @@ def test_what_is_not_installed_here_is_no_other_version(tmp_path: Path) -> None:
     assert changed(proof(), tmp_path, {}) == []
 
 
-def test_a_comment_in_the_spec_changes_a_proof_as_it_does_a_lock() -> None:
-    assert made_from(layout()) != made_from(layout(f"{SPEC}# more\n"))
+def test_what_a_spec_says_changes_a_proof_and_a_comment_does_not() -> None:
+    assert made_from(layout()) == made_from(layout(f"{SPEC}# more\n"))
+    assert made_from(layout()) != made_from(layout(f"{SPEC}doc: more\n"))
 
 
 @pytest.mark.parametrize("name", ["fifo", "folder", "/dev/zero", "../nobody"])
