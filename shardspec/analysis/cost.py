@@ -154,10 +154,14 @@ class Cost:
 
     @property
     def for_checks(self) -> Cost:
-        """Return what findings read: the traced step, which knows why, and what a compiler made."""
-        if self.predicted is None:
+        """Return what findings read: the traced step, which knows why, and what a compiler made.
+
+        What the model says of memory is its `predicted`.
+        """
+        model = self.predicted
+        if model is None:
             return self
-        return replace(self.predicted, memory=self.memory, added=self.added)
+        return replace(model, memory=self.memory, added=self.added, predicted=model)
 
     @property
     def target(self) -> Target:

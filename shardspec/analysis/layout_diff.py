@@ -221,12 +221,17 @@ def made_from(layout: Layout) -> str:
     return _digest("\n".join((str(layout.language), *lines, layout.arrays_digest)))
 
 
-def inputs(spec: ir.Spec) -> tuple[Input, ...]:
-    """Return every file that was read for the spec, itself first, by names relative to it."""
+def inputs(spec: ir.Spec, *, has_lines: bool = False) -> tuple[Input, ...]:
+    """Return every file that was read for the spec, itself first, by names relative to it.
+
+    Args:
+      has_lines: whether their digests are for what names lines of them: of the text.
+    """
     folder = os.path.dirname(spec.source.name) or "."
     found = {_relative(source, folder): source for source in (spec.source, *spec.sources)}
     own, *rest = found.items()
-    return tuple(Input(name, said_digest(source)) for name, source in (own, *sorted(rest)))
+    digest = _text_digest_of if has_lines else said_digest
+    return tuple(Input(name, digest(source)) for name, source in (own, *sorted(rest)))
 
 
 def target_layout(plan: ShardingPlan) -> TargetLayout:
@@ -294,7 +299,11 @@ def said_digest(source: SourceFile) -> str:
 
     found, _ = read(File(source, "", source.name, is_dsl(source)))
     data = None if found is None else canonical(found.data)
-    return text_digest(source.text) if data is None else _digest(json.dumps(data, default=str))
+    return _text_digest_of(source) if data is None else _digest(json.dumps(data, default=str))
+
+
+def _text_digest_of(source: SourceFile) -> str:
+    return text_digest(source.text)
 
 
 def text_digest(text: str) -> str:

@@ -14,7 +14,7 @@ from shardspec import fixing, pipeline
 from shardspec.cli import options, streams
 from shardspec.cli.edits import diff_text, write
 from shardspec.cli.request import MOST_IN_FULL, Request, has_errors, project_path
-from shardspec.cli.steps import BASIS, STEP, step_costs
+from shardspec.cli.steps import BASIS_OF_A_GATE, STEP, report_modelled, step_costs
 from shardspec.cli.streams import FAILED, FINDINGS, FINE, echo, show
 from shardspec.diagnostics import Diagnostic, Severity, codes
 from shardspec.diagnostics.budget import SpentError, limited
@@ -39,7 +39,7 @@ _NO_JOB = (codes.UNREADABLE, codes.UNKNOWN_TARGET)
     options.TARGET,
     options.PHASE,
     STEP,
-    *BASIS,
+    *BASIS_OF_A_GATE,
     *options.GIVEN,
     options.COST,
     *options.FINDINGS,
@@ -424,6 +424,7 @@ def _checked(spec: Spec, faults: tuple[Diagnostic, ...], request: Request) -> Ch
         targets = [each for each in spec.targets if name is None or each.is_called(name)]
         plans = pipeline.compile_plans(spec, params, targets)
         costs = step_costs(plans, request)
+        report_modelled(costs, request)
         told = pipeline.check(spec, faults, params, request.target, costs=costs, is_whole=is_whole)
         shown = pipeline.without_axes_of_code(plans[0], told.shown) if plans else told.shown
     shown = _with_cost(shown, spec, request)

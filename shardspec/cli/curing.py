@@ -203,7 +203,7 @@ def _give(report: telling.Report, tries: _Tries, *, write: bool, diff: bool) -> 
     if why is not None and patch is not None:
         request.remark(f"{patch} has no mesh: {why.message}")
     if write or diff:
-        _write_spec(of_spec, report, request, is_shown=not write)
+        _write_spec(source.name, of_spec, report, request, is_shown=not write)
     if patch is not None:
         nothing, _, _ = telling.nothing(report).partition(":")
         _write(text, patch, tries, "the spec has it all" if write and of_spec else nothing)
@@ -240,11 +240,16 @@ def _answer(report: telling.Report, tries: _Tries) -> tuple[list[Patched], Refus
 
 
 def _write_spec(
-    of_spec: Sequence[Patched], report: telling.Report, request: Request, *, is_shown: bool
+    name: str,
+    of_spec: Sequence[Patched],
+    report: telling.Report,
+    request: Request,
+    *,
+    is_shown: bool,
 ) -> None:
-    """Write what is of the spec in an answer, or show it."""
+    """Write what is of the spec `name` in an answer, or show it."""
     if not of_spec:
-        request.undone("the spec keeps its mesh and entries: no others save enough")
+        request.undone(f"{name} stays as it is: no other mesh or entries save enough")
     mesh = None if report.mesh is None else report.mesh.candidate
     what = "the entries" if mesh is None else str(mesh)
     for each in of_spec:

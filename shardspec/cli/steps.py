@@ -178,18 +178,25 @@ def plan_on_target(
 # stand, marked `~`, with the reason.
 
 
-#: Where figures of a step come from, for verbs that show one.
-BASIS = (
-    options.choice_option(
-        "--basis",
-        of=("auto", "compiler", "model"),
-        envvar="SHARDSPEC_BASIS",
-        show_envvar=True,
-        help="Whose figures of a step: those of the target's compiler, which needs no chips, the"
-        " model's, or with `auto` the compiler's of --step where it answers in time.",
-    ),
-    options.seconds_option("--wait", 30.0, "How long `--basis auto` waits for the compiler."),
-)
+def _basis(wait_s: float) -> tuple[click.Option, ...]:
+    """Return `--basis` and `--wait`: where figures of a step come from."""
+    return (
+        options.choice_option(
+            "--basis",
+            of=("auto", "compiler", "model"),
+            envvar="SHARDSPEC_BASIS",
+            show_envvar=True,
+            help="Whose figures of a step: those of the target's compiler, which needs no chips,"
+            " the model's, or with `auto` the compiler's of --step where it answers in time.",
+        ),
+        options.seconds_option("--wait", wait_s, "How long `--basis auto` waits for the compiler."),
+    )
+
+
+#: For verbs that show the figures of a step, and say whose they are.
+BASIS = _basis(30.0)
+#: For verbs whose exit code hangs on them: it must not hang on the speed of this machine.
+BASIS_OF_A_GATE = _basis(600.0)
 
 
 def traced_step(plan: ShardingPlan, request: Request) -> Step:
@@ -230,6 +237,14 @@ def step_costs(
             if not each.is_settled:
                 shown(each.cost)
         return tuple(each.settle() for each in asked)
+
+
+def report_modelled(costs: Iterable[Cost], request: Request) -> None:
+    """Say for which targets the model judges a step, because their compiler has no answer."""
+    for cost in costs:
+        hardware = cost.target.hardware
+        if cost.why_modelled and hardware is not None and hardware.chip.platform != "cpu":
+            request.undone(f"{cost.target.name}: judged by the model: {cost.why_modelled}")
 
 
 class _Pending:

@@ -200,7 +200,7 @@ def report_lines(report: Report, *, is_taken: bool = False) -> Iterator[str]:
         yield from _meshes(report, report.meshes, is_taken=is_taken)
     if report.unfinished:
         yield ""
-        yield f"not finished in {report.within_s:g} s: {'; '.join(_unfinished(report))}"
+        yield f"stopped by `--within {report.within_s:g}`: {'; '.join(_unfinished(report))}"
     if (report.mesh or report.today).figures.fits is False:
         yield ""
         yield f"it does not fit: {WAY_OUT}"
@@ -218,7 +218,7 @@ def _unfinished(report: Report) -> Iterator[str]:
 
 #: What was not done, by its word in JSON.
 _UNFINISHED = {
-    "trials": ("layout", "{was} not tried"),
+    "trials": ("layout", "{was} not tried in the part of it that trials have"),
     "answers": ("answer", "{was} not traced again"),
     "programs": ("program", "{was} not compiled"),
     "names": ("set", "of names to save {was} not tried"),

@@ -65,6 +65,7 @@ class Asked:
       is_serving: whether they are those of a step that reads caches and computes no gradients.
       caches: those caches.
       rows: how many rows the other arguments of such a step have.
+      tokens: batch and length of a step of code; None where they are not known.
       has_step: whether the arrays are those of a step of code.
     """
 
@@ -76,6 +77,7 @@ class Asked:
     is_serving: bool = False
     caches: Params = ()
     rows: frozenset[int] = frozenset()
+    tokens: tuple[int, ...] | None = None
     has_step: bool = False
 
 
@@ -381,11 +383,12 @@ class _Whole:
     def usual(self) -> dict[str, dict[str, Data]]:
         """Return what a spec usually says of activations and training, by section."""
         devices = math.lcm(*(each.hardware.device_count for each in self.machines))
-        batch = devices * math.ceil(_LEAST_BATCH / devices)
+        usual = devices * math.ceil(_LEAST_BATCH / devices), _LENGTH
+        batch, length = self.asked.tokens or usual
         if self.asked.is_serving:
             return {"axes": {"length": 1}, "activations": {"residual": "batch length embed"}}
         return {
-            "axes": {"batch": batch, "length": 2048},
+            "axes": {"batch": batch, "length": length},
             "activations": {"residual": "batch length embed"},
             "state": {"optimizer": "same", "moments": 2, "dtype": "f32"},
         }
@@ -639,7 +642,7 @@ _TRAINING = "  # training with Adam"
 _COUNTED = "# what `cost` and `search` count"
 #: Steps of the library to try: of two tables for tokens, of one, of any.
 _STEPS = (("decoder",), ("decoder-tied", "decoder"), ("t5", "t5-tied", "vit"))
-_LEAST_BATCH = 64
+_LEAST_BATCH, _LENGTH = 64, 2048
 _IDLE = "guess: other dimensions of these arrays take the mesh axes before them"
 _WHOLE = "guess: the presets have no rule for these"
 _LOST = (

@@ -348,6 +348,8 @@ _PARTS = CACHES - {"kv"}
 _CACHED = "cached_"
 #: What random keys are made of, whose first size is no number of rows.
 _KEY = "u32"
+#: What tokens are.
+_INTEGERS = ("s8", "u8", "s16", "u16", "s32", "s64")
 
 
 class StepArrays(NamedTuple):
@@ -357,12 +359,14 @@ class StepArrays(NamedTuple):
       is_serving: whether the step reads caches, and computes no gradients.
       caches: those of such a step that are parts of arguments: arrays by themselves have no path.
       rows: how many rows the other arguments of such a step have.
+      tokens: batch and length of the first argument that has integers by both; None where none has.
     """
 
     params: Params
     is_serving: bool = False
     caches: Params = ()
     rows: frozenset[int] = frozenset()
+    tokens: tuple[int, ...] | None = None
 
 
 def arrays_of(call: Call, resolver: Resolver) -> StepArrays:
@@ -402,15 +406,17 @@ def arrays_of(call: Call, resolver: Resolver) -> StepArrays:
         help = "name the arrays themselves: `--arrays MODULE:FUNCTION`"
         raise ShardspecError((Diagnostic(codes.BAD_STEP, message, help=help),))
     known = {param.path: param.shape for param in params}
+    data = (p for tree in trees for p in tree if p.rank == 2 and p.dtype in _INTEGERS)
+    tokens = next((p.shape for p in data if known.get(p.path) != p.shape), None)
     caches = [each for each in caches if each.rank and known.get(each.path) != each.shape]
     # moments say that code trains which cannot be traced yet
     if back is None or not caches or (by_hand and not back):
-        return StepArrays(params)
+        return StepArrays(params, tokens=tokens)
     by_path = {each.path: each for each in reversed(caches) if each.path not in known}
     caches = [*reversed(by_path.values())]
     others = (p for tree in trees if tree is not named[0] for p in tree if p.dtype != _KEY)
     rows = frozenset(param.shape[0] for param in others if param.rank)
-    return StepArrays(params, True, tuple(caches), rows)
+    return StepArrays(params, True, tuple(caches), rows, tokens)
 
 
 def _modules(params: Params) -> set[str]:

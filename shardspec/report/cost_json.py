@@ -441,7 +441,7 @@ def cost_record(
         schema=COST_JSON,
         made_by=f"shardspec {PACKAGE}",
         date=date,
-        inputs={each.name: each.digest for each in inputs(cost.plan.spec)},
+        inputs={each.name: each.digest for each in inputs(cost.plan.spec, has_lines=True)},
         memory=_memory(cost.memory),
         time=None if cost.time is None else _time(cost.time, cost),
         schedule=None if cost.schedule is None else _time(cost.schedule, cost),

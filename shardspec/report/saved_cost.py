@@ -103,7 +103,7 @@ def _names(sent: Sent) -> set[str]:
 def stale_because(saved: SavedCost, spec: Spec, target: Target) -> str | None:
     """Return what is another than when a cost was saved; None where nothing is."""
     cost, then = saved.cost, saved.cost.inputs
-    now = {each.name: each.digest for each in inputs(spec)}
+    now = {each.name: each.digest for each in inputs(spec, has_lines=True)}
     changed = [name for name in now if then.get(name) != now[name]]
     said = [f"{words.listed(changed)} changed"] if changed else []
     if cost.target != target.name:

@@ -104,10 +104,11 @@ overrides:
 """
     found = diff_of(text, text + overrides)
     reasons = {move.path: [dim.why_after for dim in move.dims] for move in found.moves}
+    wi, wo = (f"- {{path: {name}, spec: '(none, data)'}}" for name in ("wi", "wo"))
     assert reasons == {
-        "wi": [Reason("override wi", "spec.yaml:14")] * 2,
-        "wo": [Reason("override wo", "spec.yaml:15")] * 2,
-        "norm": [Reason("mlp -> model", "spec.yaml:5")],
+        "wi": [Reason("override wi", "spec.yaml:14", wi)] * 2,
+        "wo": [Reason("override wo", "spec.yaml:15", wo)] * 2,
+        "norm": [Reason("mlp -> model", "spec.yaml:5", "- mlp -> model")],
     }
 
 

@@ -258,6 +258,21 @@ def test_check_holds_compiled_memory_to_the_device(monkeypatch: pytest.MonkeyPat
     assert "20.0 GiB" in found.stdout
 
 
+def test_check_says_where_the_model_judges_in_place_of_the_compiler(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert run("check", "spec.yaml", "-t", "pod").stderr == ""
+    assert Fake.asked == [("pod", 600.0)], "its exit code must not hang on this machine's speed"
+    monkeypatch.setattr(Fake, "answer", no_program(MORE_TIME))
+    found = run("check", "spec.yaml")
+    assert found.stderr.count("judged by the model") == 2, (
+        "not for `bare`, which no one compiles for"
+    )
+    assert (
+        "pod: judged by the model: there is none; `--basis compiler` waits for it" in found.stderr
+    )
+
+
 def test_what_one_verb_compiled_the_next_one_finds() -> None:
     for verb in ("cost", "check", "verify"):
         run(verb, "spec.yaml", "-t", "pod")

@@ -59,7 +59,6 @@ CASES = (
     "SHD503-whole-and-split",
     "SHD507-gate",
     "SHD508-xla-15207",
-    "SHD510-no-remat",
     "SHD513-fsdp",
 )
 FOUND = Cure(

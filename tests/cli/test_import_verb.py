@@ -414,13 +414,14 @@ per_device_batch_size: 1
 mesh_axes: [fsdp]
 ici_fsdp_parallelism: 4
 logical_axis_rules:
-  [[embed, [fsdp]], [embed_vocab, [fsdp]], [vocab, []], [mlp, []], [heads, []], [kv, []]]
+  [[embed, [fsdp]], [embed_vocab, [fsdp]], [vocab, []], [mlp, []], [heads, []], [kv, []],
+  [kv_heads, []]]
 """
 NAMED = """\
 token_embedder/embedding: f32[vocab=512 embed=64]
 decoder/layers/attention/query/kernel: f32[embed=64 heads=4 kv=16]
-decoder/layers/attention/key/kernel: f32[embed=64 heads=4 kv=16]
-decoder/layers/attention/value/kernel: f32[embed=64 heads=4 kv=16]
+decoder/layers/attention/key/kernel: f32[embed=64 kv_heads=4 kv=16]
+decoder/layers/attention/value/kernel: f32[embed=64 kv_heads=4 kv=16]
 decoder/layers/attention/out/kernel: f32[heads=4 kv=16 embed=64]
 decoder/layers/mlp/wi/kernel: f32[embed=64 mlp=128]
 decoder/layers/mlp/wo/kernel: f32[mlp=128 embed=64]

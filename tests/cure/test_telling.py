@@ -153,8 +153,8 @@ def test_what_was_not_searched_is_said(cost: Cost) -> None:
     assert f"no line can constrain 2 other values, {inside}" in told
     assert "no line that was tried saves 6 % of the time or of the bytes sent" in told
     assert told.endswith(
-        "not finished in 300 s: 3 layouts were not tried; `--within 600`, or a step with fewer"
-        " layers, tries more"
+        "stopped by `--within 300`: 3 layouts were not tried in the part of it that trials have;"
+        " `--within 600`, or a step with fewer layers, tries more"
     )
     none = text(report(cost, found=None))
     assert "the step cannot be priced: nothing was searched" in none

@@ -393,3 +393,11 @@ def test_a_draft_is_sound_and_whole(
         if sharding.param.rank:
             assert sharding.mismatch is None
             assert sharding.needs_names == (sharding.param.path in allowed)
+
+
+def test_numbers_for_a_stated_step_are_those_of_the_code() -> None:
+    machines = (hardware_of("tpu v5e 4x4"),)
+    asked = Asked(LLAMA, "train:step", machines, has_step=True, tokens=(96, 512))
+    made = draft(asked, "yaml")
+    assert "batch: 96" in made.text
+    assert "length: 512" in made.text

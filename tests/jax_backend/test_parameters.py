@@ -105,6 +105,10 @@ def test_a_step_that_trains_two_models_has_the_parameters_of_both() -> None:
     states = [TrainState.create(apply_fn=None, params=params, tx=tx) for params in (WEIGHTS, two)]
     found = arrays_of(Call(train, (*states, TOKENS), {}), resolver)
     assert {each.path for each in found.params} == {"wi", "wo", "conv/kernel"}
+    assert found.tokens is None, "four integers are no batch of sequences"
+    batch = {"weights": jnp.ones((128, 96)), "tokens": jnp.ones((128, 96), jnp.int32)}
+    found = arrays_of(Call(train, (*states, batch), {}), resolver)
+    assert found.tokens == (128, 96)
 
 
 @pytest.mark.parametrize(

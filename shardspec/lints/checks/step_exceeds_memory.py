@@ -79,7 +79,7 @@ def _finding(cost: Cost) -> Diagnostic:
         hardware.span or cost.target.span,
         f"{binary_bytes(held.hbm_bytes)} per device",
         notes=(", ".join(parts), *_largest(cost), *share_notes(cost.target)),
-        help=searchable(_help(cost), cost),
+        help=_help(cost),
     )
 
 
@@ -95,20 +95,48 @@ def _help(cost: Cost) -> str:
     held = cost.memory
     made = sum(part.bytes for part in (held.activations, held.temporaries) if part)
     room = (held.hbm_bytes or 0) - held.total.bytes + made
-    kept = (held.activations and held.activations.bytes) or any(map(_is_again, held.peak))
     if (way_out := _alike(cost) or _whole_rows(cost)) is not None:
-        return way_out
+        return searchable(way_out, cost)
     if room <= 0:
         more = "shard the arguments of the step over more mesh axes"
-        return f"{more}{_first(cost)}, or use more devices"
-    step = cost.step
-    trains = step is None or any(op.phase == "backward" for op in step.ops)
-    less = (
-        f"use {'more microbatches' if trains else 'a smaller batch'}: at most"
-        f" {percent(room, made)} of the batch fits by this estimate;"
-        " or use more mesh axes in the rules of activations"
-    )
-    return f"{less}; or keep less for the backward pass (`jax.checkpoint`)" if kept else less
+        return searchable(f"{more}{_first(cost)}, or use more devices", cost)
+    trains = any(op.phase == "backward" for op in cost.step.ops) if cost.step else True
+    less = f"use {'more microbatches' if trains else 'a smaller batch'}: at most"
+    ways = [f"{less} {percent(room, made)} of the batch fits by this estimate"]
+    if _is_sharded(cost):  # no constraint makes a device hold less
+        return "; or ".join(_with_checkpoint(ways, cost))
+    ways.append("use more mesh axes in the rules of activations")
+    return searchable("; or ".join(_with_checkpoint(ways, cost)), cost)
+
+
+def _with_checkpoint(ways: list[str], cost: Cost) -> list[str]:
+    """Return ways out and `jax.checkpoint`, if it is not there: first where it alone makes room."""
+    held, known = cost.memory, (cost.predicted or cost).memory
+    kept = known.activations.bytes if known.activations else 0
+    if cost.step is not None and any(op.phase == "remat" for op in cost.step.ops):
+        return ways
+    if kept <= held.total.bytes - (held.hbm_bytes or 0):
+        has_some = kept or any(map(_is_again, held.peak))
+        own = "keep less for the backward pass (`jax.checkpoint`)"
+        return [*ways, own] if has_some else ways
+    own = "put `jax.checkpoint` around each layer (`nn.remat`, `nnx.remat` in Flax): "
+    return [f"{own}{binary_bytes(kept)} are kept for the backward pass", *ways]
+
+
+def _is_sharded(cost: Cost) -> bool:
+    """Say whether the batch of all that is large is sharded over every device."""
+    step, axes = cost.step, _batch_axes(cost)
+    assert step is not None, "only a step is too large"
+    rows, peak = rows_of(step.arguments), (cost.predicted or cost).memory.peak
+    if cost.plan.mesh.ways(axes) < cost.plan.mesh.device_count:
+        return False
+    return not any(size in rows for each in peak for size in each.array.shard_shape)
+
+
+def _batch_axes(cost: Cost) -> list[str]:
+    """Return the mesh axes of the rule of the batch that this mesh has."""
+    rule = next(iter(batch_rules(cost.plan)), None)
+    return [axis for axis in (rule.mesh_axes if rule else ()) if axis in cost.plan.mesh.sizes]
 
 
 def _is_again(tensor: StepTensor) -> bool:
@@ -173,8 +201,7 @@ def _whole_rows(cost: Cost) -> str | None:
     step, held, plan = cost.step, cost.memory, cost.plan
     assert step is not None, "only a step is too large"
     rows = rows_of(step.arguments)
-    rule = next(iter(batch_rules(plan)), None)
-    axes = [axis for axis in (rule.mesh_axes if rule else ()) if axis in plan.mesh.sizes]
+    rule, axes = next(iter(batch_rules(plan)), None), _batch_axes(cost)
     ways = plan.mesh.ways(axes)
     found = [
         each

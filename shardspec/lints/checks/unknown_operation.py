@@ -1,9 +1,10 @@
 """A step has an operation that cannot be counted.
 
 Run `shardspec verify`, which compiles the step. The operation is a foreign kernel, its bytes depend
-on values, or XLA's partitioner gave no program for the step. It is never counted as zero: figures
-that it adds to are lower bounds, and results that depend on them are unknown, such as whether the
-step fits and which mesh is best.
+on values, libtpu may write out what random bits are made of, or XLA's partitioner gave no program
+for the step. It is never counted as zero: figures that it adds to are lower bounds, and results
+that depend on them are unknown, such as whether the step fits and which mesh is best. If `verify`
+shows that random bits take the memory, draw fewer of them (SHD523).
 
 Bad:
     # def step(params):
@@ -25,7 +26,7 @@ Good:
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from shardspec.analysis.cost import Cost
 from shardspec.diagnostics import Diagnostic, codes, point
@@ -47,5 +48,10 @@ def check(cost: Cost, step: Step) -> Iterator[Diagnostic]:
             f" {'is' if is_one else 'are'} unknown; lower bounds: {', '.join(figures)}",
             cost.target.span,
             notes=tuple(map(str, told_once(unknown)[:_SHOWN])),
-            help="`shardspec verify` shows what the compiler of the target sends for it",
+            help=f"`shardspec verify` compiles the step, which tells its {_told(figures)}",
         )
+
+
+def _told(figures: Iterable[str]) -> str:
+    """Return figures as words of a sentence: `memory and bytes sent`."""
+    return " and ".join("bytes sent" if name == "sends" else name for name in figures)
