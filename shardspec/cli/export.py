@@ -79,6 +79,6 @@ def _finish(
         return FINDINGS
     request.write(text)
     if request.output not in (None, "-"):
-        arrays = counted(len(plan.arrays), "array")
-        request.remark(f"{request.output}: {arrays} on target {plan.target.name}")
+        held = counted(len(plan.arrays), "array") if plan.arrays else "rules"
+        request.remark(f"{request.output}: {held} on target {plan.target.name}")
     return FINDINGS if found and not lossy else FINE

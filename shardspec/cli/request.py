@@ -181,7 +181,7 @@ class FoundSpecs(NamedTuple):
 
     Attributes:
       files: each once, folders walked in order of name.
-      others: YAML files in the folders that are no specs.
+      others: YAML files in the folders that are no specs, and that no spec there names.
     """
 
     files: tuple[str, ...]
@@ -201,9 +201,12 @@ def expand(paths: Iterable[str]) -> FoundSpecs:
         if not specs:
             help = "a spec is `*.shard`, or `*.yaml` with keys of one, such as `shardspec: 1`"
             fail(f"no specs in `{path}`", help)
-        others += [each for each, found in is_spec.items() if not found]
+        left = [each for each, found in is_spec.items() if not found]
         for each in specs:
             files.setdefault(os.path.realpath(each), each)
+            text = _head_of(each) if left else ""
+            left = [other for other in left if os.path.basename(other) not in text]
+        others += left
     return FoundSpecs(tuple(files.values()), tuple(others))
 
 
@@ -227,16 +230,20 @@ def _is_spec(path: str) -> bool:
     """Say whether a file of a folder is a spec: by its name, or by its keys at the margin."""
     if path.endswith(".shard"):
         return True
+    from shardspec.language.validate import looks_like_spec
+
+    return looks_like_spec(_head_of(path))
+
+
+def _head_of(path: str) -> str:
+    """Return the beginning of a file, which has the keys of a spec; of one that fails, nothing."""
     from shardspec.language.files import open_regular
 
     try:
         with open(path, "rb", opener=open_regular) as stream:
-            text = stream.read(_LOOKED_AT_BYTES).decode("utf-8-sig", errors="replace")
+            return stream.read(_LOOKED_AT_BYTES).decode("utf-8-sig", errors="replace")
     except OSError:
-        return False
-    from shardspec.language.validate import looks_like_spec
-
-    return looks_like_spec(text)
+        return ""
 
 
 #: Findings shown in full; a file broken from end to end has thousands.

@@ -668,8 +668,10 @@ def order_by_hand(request: Request, tool: str) -> Iterator[Diagnostic]:
     """Yield a finding where the spec orders devices itself, of a tool that makes the mesh."""
     target = request.plan.target
     stated = next((axis for axis in target.mesh.axes if axis.over), None)
-    if stated is not None or target.devices:
-        message = f"{tool} orders devices itself: the order of target {target.name} stays here"
+    is_ring = request.spec.policy.order == "ring" and target.mesh.device_count > 1
+    if stated is not None or target.devices or is_ring:
+        of = "`order: ring`" if is_ring else f"the order of target {target.name}"
+        message = f"{tool} orders devices itself: {of} stays here"
         help = "`Resolver(spec).mesh` has it, and so has `shardspec export python`"
         yield lost(message, stated.span if stated else target.span, help=help)
 

@@ -675,11 +675,16 @@ def _default_submesh(
         message = f"T5X has no submesh for {count} partitions of {machine}, and fails there"
     elif isinstance(tiling_on(machine, tile), TilingFault):
         shown = shape_text(tile)
-        message = f"T5X takes {shown} for {count} partitions, which does not tile {machine}"
+        message = f"T5X takes {shown} for {count} partitions, which does not tile {machine},"
+        message += " and fails there"
     else:
         comment = came_from(binding.span, "T5X's own choice")
         return _data_and_model(f"submesh {shape_text(tile)}", options, comment)
-    fault = lost(message, binding.span, help=f"`auto {count}` stands there: shardspec chooses")
+    fault = lost(
+        message,
+        binding.span,
+        help=f"`auto {count}` stands there: shardspec chooses, and T5X's rules are read on that",
+    )
     found = _data_and_model(f"auto {count}", options, came_from(binding.span))
     return found._replace(faults=(fault,))
 

@@ -59,8 +59,8 @@ _SHAPES = (
 _VALUES = "a step is traced without its machine: read values where it runs, not where it is made"
 _ASKED = "on the target the step may be another program: pass in the values that it queries"
 _IDLE = (
-    "trace it within `with nn.logical_axis_rules(RULES):` (`shardspec export flax` writes them),"
-    " or call `shardspec.constrain`, which takes the rules of the spec"
+    "trace it within `with nn.logical_axis_rules(RULES):`, which `shardspec export flax --lossy`"
+    " writes, or call `shardspec.constrain`, which takes the rules of the spec"
 )
 _ORDERS = (
     "make the mesh by `resolver.mesh`; or state its order, `devices:` of the target, which"

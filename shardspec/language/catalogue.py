@@ -503,6 +503,10 @@ def _no_shape(entry: CatalogueEntry, stated: _Stated, shape: Shape) -> Diagnosti
     message = f"there is no {title} slice of {spelt} chips"
     if len(shape) != rank:
         message = f"{title} slices have {rank} dimensions, but `{spelt}` has {len(shape)}"
+    turned = tuple(sorted(shape))
+    if entry.shapes.has(turned):
+        help = f"the same chips are written `{shape_text(turned)}`"
+        return stated.fault(message, help, shape=True)
     near = listed(shape_text(other) for other in entry.shapes.near(shape))
     return stated.fault(message, f"slices near it: {near}", shape=True)
 

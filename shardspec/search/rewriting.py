@@ -80,6 +80,7 @@ def _edits(spec: Spec, today: Target, found: Candidate) -> list[Edit] | Refusal:
             return _elsewhere(f"the size of `{now.name}`", now.span)
         assert now.span is not None, "it is here"
         edits.append(Edit(now.span, _size_text(now.span.text, then)))
+        edits += [each for each in _without_origin(now.span) if each not in edits]
     if found.hardware != today.hardware:
         if family(today.name) != today.name:
             message = f"target `{today.name}` shares its machine with other counts of slices"
@@ -89,6 +90,17 @@ def _edits(spec: Spec, today: Target, found: Candidate) -> list[Edit] | Refusal:
             return _elsewhere("the machine", span)
         edits.append(Edit(span, str(found.hardware)))
     return edits
+
+
+#: Where an import has a value from, to the end of the line.
+_ORIGIN = re.compile(r"[^#\n]*?([ \t]+# from [^\n]*)")
+
+
+def _without_origin(span: Span) -> Iterator[Edit]:
+    """Yield the edit that takes away where a value is from, which it no longer is."""
+    found = _ORIGIN.match(span.source.text, span.end)
+    if found is not None:
+        yield Edit(Span(span.source, *found.span(1)), "")
 
 
 def _words(spec: Spec, found: Candidate) -> Iterator[tuple[str, str]]:
@@ -160,6 +172,10 @@ def _stated(
         for route, each in reading.comments.items()
         if not any(len(route) > len(place) and route[: len(place)] == place for place in gone)
     }
+    of_policy = comments.get(("policy",))
+    if of_policy is not None and made.get("policy") != data.get("policy"):
+        is_tools = (of_policy.trailing or "").startswith("as ")  # does the tool of an import
+        comments["policy",] = of_policy._replace(trailing=None) if is_tools else of_policy
     if in_dsl:
         return print_dsl(made, comments)
     same = frozenset(key for key, value in made.items() if data.get(key) == value)

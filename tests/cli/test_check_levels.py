@@ -160,6 +160,15 @@ def test_suppressions_in_what_a_spec_extends(folder: Path) -> None:
     assert "SHD013" not in levels(), "another spec may need it"
 
 
+def test_a_manifest_beside_its_spec_is_not_called_skipped(folder: Path) -> None:
+    (folder / "a").mkdir()
+    (folder / "a/one.yaml").write_text(SPEC)
+    (folder / "a/arrays.yaml").write_text('w: "f32[8]"\n')
+    assert "`a/arrays.yaml` skipped: no spec" in run("a").stderr
+    (folder / "a/one.yaml").write_text(f"{SPEC}manifest: ./arrays.yaml\n")
+    assert "skipped" not in run("a").stderr
+
+
 def test_folders(folder: Path) -> None:
     for name, text in {
         "a/one.yaml": SPEC,

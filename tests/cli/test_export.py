@@ -117,3 +117,17 @@ def test_a_format_that_cannot_hold_the_plan() -> None:
     assert result.exit_code == 2
     assert "error[SHD607]" in result.stderr
     assert result.stderr.endswith("nothing is written\n")
+
+
+def test_an_order_that_the_tool_does_not_make_is_lost() -> None:
+    text = (
+        "shardspec: 1\nhardware: tpu v4 2x2x2\nmesh: {data: 4, model: 2}\nrules: [mlp -> model]\n"
+    )
+    Path("rules.yaml").write_text(text)
+    own = run("t5x-gin", "rules.yaml", "-o", "own.gin")
+    assert "stays here" not in own.stderr
+    assert "own.gin: rules on target default" in own.stderr
+    Path("rules.yaml").write_text(f"{text}policy: {{order: ring}}\n")
+    ring = run("t5x-gin", "rules.yaml", "-o", "ring.gin")
+    assert "T5X's gin orders devices itself: `order: ring` stays here" in ring.stderr
+    assert ring.exit_code == 1

@@ -84,7 +84,12 @@ def test_a_single_host_of_eight_is_one_host() -> None:
         ("tpu v9 2x2", "no hardware `v9`", "`tpu v4 4x8x8`", "v9"),
         ("h10", "no hardware `h10`", "did you mean `h100`?", "h10"),
         ("v5lightpod-8", "no hardware `v5lightpod-8`", "`v5litepod`", "v5lightpod-8"),
-        ("tpu v4 8x4x4", "no TPU v4 slice of 8x4x4 chips", "`4x4x8`", "8x4x4"),
+        (
+            "tpu v4 8x4x4",
+            "no TPU v4 slice of 8x4x4 chips",
+            "the same chips are written `4x4x8`",
+            "8x4x4",
+        ),
         ("tpu v4 3x3x3", "no TPU v4 slice of 3x3x3 chips", "slices near it", "3x3x3"),
         ("tpu v4 4x4", "have 3 dimensions, but `4x4` has 2", "slices near it", "4x4"),
         ("tpu v5e", "needs the topology", "`16x16`", "v5e"),

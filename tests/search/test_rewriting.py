@@ -166,3 +166,29 @@ def test_a_new_section_stands_behind_those_that_belong_above_it() -> None:
     assert list(_placed(data, "rules", ["a -> b"], ())) == ["rules", *data]
     assert list(_placed(found, "rules", [], ("mesh",))) == [*data]
     assert list(_placed(found, "rules", ["c -> d"], ())) == [*found]
+
+
+@pytest.mark.parametrize(
+    "mesh",
+    [
+        "mesh:\n  data: rest\n  model: 4  # from run.gin:4\n",
+        "mesh: {data: 4, model: 4}  # from run.gin:4: T5X's own choice\n",
+    ],
+)
+def test_what_is_changed_is_no_longer_from_where_an_import_had_it(mesh: str) -> None:
+    text = f"""\
+shardspec: 1
+hardware: tpu v5e 4x4  # ours
+{mesh}rules: [mlp -> model]
+policy: {{indivisible: keep, order: t5x}}  # as T5X does
+"""
+    spec = _loaded(text, "spec.yaml")
+    today = spec.targets[0]
+    axes = tuple(replace(axis, size=2 if axis.name == "model" else 8) for axis in today.mesh.axes)
+    found = Candidate(replace(today, mesh=replace(today.mesh, axes=axes)), "ring", Variant(spec))
+    made = rewritten(spec, today, found)
+    assert isinstance(made, str), made
+    assert "run.gin" not in made
+    assert "as T5X does" not in made
+    assert "# ours" in made
+    assert "order: ring" in made
