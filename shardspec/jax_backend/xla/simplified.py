@@ -31,7 +31,8 @@ def simplified(module: bytes, *, for_tpu: bool = False) -> bytes:
     Calls are replaced by what they call, and what only adds dimensions of size 1 by a reshape; then
 
     - `scatter(0, ...) + a` becomes `scatter(a, ...)`: the gradient of an array that is read twice,
-      once by an index. The scatter is then sharded as `a` is.
+      once by an index. The scatter is then sharded as `a` is. Of two scatters neither starts with
+      the other: what devices sum of them is added up first.
     - `convert(reshape(a))` becomes `reshape(convert(a))` where it makes `a` narrower, and a reshape
       that another one undoes is dropped: what a scan keeps of a weight is then sharded as the
       weight is.
@@ -169,7 +170,7 @@ def _start_with_sum(scatter: Any) -> None:
     if add is None or add.name != _ADD or not (_adds(scatter) and _is_zero(scatter.operands[0])):
         return
     other = add.operands[1 - uses[0].operand_number]
-    if other.owner == scatter:
+    if made_by(other) == _SCATTER:  # of two scatters neither is
         return
     scatter.move_before(add)
     scatter.operands[0] = other

@@ -64,6 +64,25 @@ def test_a_sum_that_is_read_twice_stays() -> None:
     assert "stablehlo.add" in found
 
 
+def test_of_two_scattered_sums_neither_starts_with_the_other() -> None:
+    """Tables that are looked up twice: libtpu and XLA:GPU add both up, and sum once."""
+    body = SCATTER.format(start="0.0", how="add").replace("%other", "%sum")
+    twice = body.partition("%out")[0].replace("%sum", "%second")
+    for name in ("at", "zero", "start"):
+        twice = twice.replace(f"%{name}", f"%{name}2")
+    body = twice + body.replace("add %sum, %sum", "add %sum, %second")
+    found = left(f"func.func @main{TYPES} {{\n{body}return %out : tensor<8x2xf32>\n}}")
+    assert found.count("stablehlo.scatter") == 2
+    assert "stablehlo.add" in found
+    third = (
+        SCATTER.format(start="0.0", how="add").replace("%other", "%out").replace("%out =", "%end =")
+    )
+    for name in ("sum", "at", "zero", "start"):
+        third = third.replace(f"%{name}", f"%{name}3")
+    found = left(f"func.func @main{TYPES} {{\n{body}{third}return %end : tensor<8x2xf32>\n}}")
+    assert found.count("stablehlo.add") == 1, "the third starts with the sum of both"
+
+
 def shown(before: str, after: str) -> list[str]:
     """Return what is left of a slice that is converted, and stacked in a call."""
     return left(f"""
