@@ -80,6 +80,8 @@ def with_step(
     if request.step_name is not None:
         name, folder = step_and_folder(request)
         request.remark(f"{name}: importing it, which runs its code")
+    elif request.arrays is not None:  # the lines of the spec read these
+        spec = replace(spec, params=request.params(spec))
     started = time.monotonic()
     found = None
     try:

@@ -326,11 +326,18 @@ step:
 """
 
 
-def test_what_a_spec_states_needs_no_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("is_beside", [False, True], ids=["in the spec", "--arrays"])
+def test_what_a_spec_states_needs_no_code(
+    is_beside: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     needs_libtpu()
     monkeypatch.chdir(tmp_path)
-    Path("spec.yaml").write_text(STATED)
-    result = CliRunner().invoke(cli, ["verify", "spec.yaml", "--no-cache"])
+    (arrays,) = (line for line in STATED.splitlines() if line.startswith("arrays: "))
+    Path("spec.yaml").write_text(STATED.replace(f"{arrays}\n", "") if is_beside else STATED)
+    entries = arrays.removeprefix("arrays: {").removesuffix("}")
+    Path("arrays.yaml").write_text(entries.replace('", ', '"\n'))
+    beside = ["--arrays", "arrays.yaml"] if is_beside else []
+    result = CliRunner().invoke(cli, ["verify", "spec.yaml", "--no-cache", *beside])
     assert result.exit_code == 0, result.output
     tensor, fsdp, *_, told = result.stdout.splitlines()[1:]
     assert [line.split()[0] for line in (tensor, fsdp)] == ["tensor", "fsdp"]
