@@ -443,6 +443,11 @@ _REASONS = {
 }
 
 
+def _reason(each: Added) -> str:
+    is_of_bits = each.what == "written out" and each.array.startswith("u32")
+    return "of random bits, written out" if is_of_bits else _REASONS[each.what]
+
+
 def compiled_cost(
     predicted: Cost,
     program: ReadProgram,
@@ -540,7 +545,7 @@ def _peak(
 
     The program says why what was added is in memory; of values of a predicted shape the model does.
     """
-    reasons = {(each.array, each.place): _REASONS[each.what] for each in added}
+    reasons = {(each.array, each.place): _reason(each) for each in added}
     known = {each.array.shard_shape: each for each in predicted}
     for each, where in zip(memory.largest, program.makers(memory.largest), strict=True):
         array = next(arrays_of(each.shape), None)

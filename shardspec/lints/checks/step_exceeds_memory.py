@@ -35,6 +35,7 @@ Good:
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator
 
 from shardspec.analysis.cost import Cost
@@ -84,10 +85,16 @@ def _finding(cost: Cost) -> Diagnostic:
 
 
 def _largest(cost: Cost) -> Iterator[str]:
-    for tensor in cost.memory.peak[:_SHOWN]:
-        name = f"{tensor.array.name} " if tensor.array.name else ""
-        why = f": {tensor.reason}" if tensor.reason else ""
-        yield f"{binary_bytes(tensor.bytes)}  {name}{tensor.array}, {tensor.place}{why}"
+    told = Counter(map(_told, cost.memory.peak))
+    yield from (
+        f"{text}  x{count}" if count > 1 else text for text, count in [*told.items()][:_SHOWN]
+    )
+
+
+def _told(tensor: StepTensor) -> str:
+    name = f"{tensor.array.name} " if tensor.array.name else ""
+    why = f": {tensor.reason}" if tensor.reason else ""
+    return f"{binary_bytes(tensor.bytes)}  {name}{tensor.array}, {tensor.place}{why}"
 
 
 def _help(cost: Cost) -> str:
