@@ -490,6 +490,9 @@ def rows_of(arguments: Iterable[StepArgument]) -> frozenset[int]:
     return frozenset(array.shape[0] for array in batches if array.shape)
 
 
+#: Why what a compiler wrote out of random bits is in memory.
+OF_RANDOM_BITS = "of random bits, written out"
+
 #: How `Returned.kinds` says that an array is not in the memory of the device.
 ON_HOST = "in the host's memory"
 

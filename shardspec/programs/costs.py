@@ -32,7 +32,15 @@ from shardspec.analysis.step_memory import Amount, StepMemory
 from shardspec.analysis.step_time import FITTED, SPREAD, Constants, Links, StepTime, op_seconds
 from shardspec.ir.plan import ShardingPlan
 from shardspec.ir.spec import Chip, PartitionSpec
-from shardspec.ir.step import CollectiveKind, Role, Step, StepArray, StepOp, StepTensor
+from shardspec.ir.step import (
+    OF_RANDOM_BITS,
+    CollectiveKind,
+    Role,
+    Step,
+    StepArray,
+    StepOp,
+    StepTensor,
+)
 from shardspec.programs.added import added_by
 from shardspec.programs.calls import Ref, Site, called_by, rounds_of
 from shardspec.programs.hlo import Computation, Instruction, arrays_of
@@ -445,7 +453,7 @@ _REASONS = {
 
 def _reason(each: Added) -> str:
     is_of_bits = each.what == "written out" and each.array.startswith("u32")
-    return "of random bits, written out" if is_of_bits else _REASONS[each.what]
+    return OF_RANDOM_BITS if is_of_bits else _REASONS[each.what]
 
 
 def compiled_cost(

@@ -11,9 +11,11 @@ import pytest
 from click.testing import CliRunner
 
 from shardspec.analysis.cost import Cost
+from shardspec.analysis.step_memory import Amount
 from shardspec.cli.main import cli
 from shardspec.diagnostics import Diagnostic
-from shardspec.lints.checks import step_exceeds_memory
+from shardspec.ir.step import OF_RANDOM_BITS, Unknown
+from shardspec.lints.checks import step_exceeds_memory, unknown_operation
 from tests.lints.step_examples import cost, findings
 
 CASE = Path(__file__).parent.parent / "cases" / "SHD507-gate.md"
@@ -196,3 +198,23 @@ def test_what_a_compiler_computes_again_is_not_kept_with_checkpoint() -> None:
     assert before.step is not None
     found = next(step_exceeds_memory.check(replace(before, memory=memory), before.step))
     assert "`jax.checkpoint`" in (found.help or "")
+
+
+def test_random_bits_that_take_the_memory_come_first() -> None:
+    spec = HEAD.replace("{data: 4, tensor: 4}", "{data: 16}").replace("65536", "1048576")
+    spec = spec.replace("[4096, 1024]", "[4096, 262144]")
+    loss = "lambda p: jnp.sum(jnp.sin(x @ p['gate']))"
+    before = cost(_example(f"def step(params, x):\n    return jax.grad({loss})(params)", spec))
+    assert before.step is not None
+    first, *_ = before.memory.peak
+    peak = (replace(first, why=OF_RANDOM_BITS), *before.memory.peak[1:])
+    held = replace(before, memory=replace(before.memory, peak=peak))
+    found = next(step_exceeds_memory.check(held, before.step))
+    assert (found.help or "").startswith("draw fewer random bits, as SHD523 says: ")
+    unknown = Unknown("random bits", "libtpu may write them out", ("memory",))
+    step = replace(before.step, unknown=(unknown,))
+    assert [*unknown_operation.check(before, step)]
+    made = Amount(before.memory.total.bytes, "compiled")
+    compiled = replace(before.memory, gradients=None, activations=None, temporaries=made)
+    known = replace(before, memory=compiled)
+    assert not [*unknown_operation.check(known, step)], "the compiler has said what it holds"

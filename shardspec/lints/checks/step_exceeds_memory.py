@@ -49,7 +49,7 @@ from shardspec.diagnostics.words import (
     percent,
     template,
 )
-from shardspec.ir.step import Step, StepTensor, rows_of
+from shardspec.ir.step import OF_RANDOM_BITS, Step, StepTensor, rows_of
 from shardspec.lints.evidence.constraints import batch_rules, names_of, with_rows
 from shardspec.lints.evidence.steps import repeats, searchable
 
@@ -102,6 +102,10 @@ def _help(cost: Cost) -> str:
     held = cost.memory
     made = sum(part.bytes for part in (held.activations, held.temporaries) if part)
     room = (held.hbm_bytes or 0) - held.total.bytes + made
+    bits = [each for each in held.peak if each.why == OF_RANDOM_BITS]
+    drawn = sum(each.bytes * each.count for each in bits)
+    if 2 * drawn > held.total.bytes - (held.hbm_bytes or 0):
+        return f"draw fewer random bits, as SHD523 says: {binary_bytes(drawn)} are theirs"
     if (way_out := _alike(cost) or _whole_rows(cost)) is not None:
         return searchable(way_out, cost)
     if room <= 0:
@@ -117,12 +121,12 @@ def _help(cost: Cost) -> str:
 
 
 def _with_checkpoint(ways: list[str], cost: Cost) -> list[str]:
-    """Return ways out and `jax.checkpoint`, if it is not there: first where it alone makes room."""
+    """Return ways out and `jax.checkpoint`, if it is not there: first where it frees most."""
     held, known = cost.memory, (cost.predicted or cost).memory
     kept = known.activations.bytes if known.activations else 0
     if cost.step is not None and any(op.phase == "remat" for op in cost.step.ops):
         return ways
-    if kept <= held.total.bytes - (held.hbm_bytes or 0):
+    if 2 * kept <= sum(part.bytes for part in (known.activations, known.temporaries) if part):
         has_some = kept or any(map(_is_again, held.peak))
         own = "keep less for the backward pass (`jax.checkpoint`)"
         return [*ways, own] if has_some else ways
@@ -131,13 +135,18 @@ def _with_checkpoint(ways: list[str], cost: Cost) -> list[str]:
 
 
 def _is_sharded(cost: Cost) -> bool:
-    """Say whether the batch of all that is large is sharded over every device."""
-    step, axes = cost.step, _batch_axes(cost)
+    """Say whether the batch is sharded over every device, but of less than is too much."""
+    step, ways = cost.step, cost.plan.mesh.ways(_batch_axes(cost))
     assert step is not None, "only a step is too large"
-    rows, peak = rows_of(step.arguments), (cost.predicted or cost).memory.peak
-    if cost.plan.mesh.ways(axes) < cost.plan.mesh.device_count:
+    if ways < cost.plan.mesh.device_count:
         return False
-    return not any(size in rows for each in peak for size in each.array.shard_shape)
+    parts = {rows: rows // ways for rows in rows_of(step.arguments)}
+    whole = 0
+    for each in (cost.predicted or cost).memory.peak:
+        shape = each.array.shard_shape
+        if any(size in parts and parts[size] not in shape for size in shape):
+            whole += each.bytes * each.count
+    return whole < cost.memory.total.bytes - (cost.memory.hbm_bytes or 0)
 
 
 def _batch_axes(cost: Cost) -> list[str]:

@@ -38,9 +38,13 @@ _SHOWN = 5
 
 def check(cost: Cost, step: Step) -> Iterator[Diagnostic]:
     """Yield a finding for each target on which operations of a traced step cannot be counted."""
-    unknown = step.unknown if step.source == "code" else ()
+    is_compiled = cost.memory.total.basis == "compiled"
+    known = {"memory"} if is_compiled else set[str]()
+    every = step.unknown if step.source == "code" else ()
+    unknown = [each for each in every if not known.issuperset(each.figures)]
     if unknown:
-        figures = dict.fromkeys(name for each in unknown for name in each.figures)
+        names = (name for each in unknown for name in each.figures)
+        figures = dict.fromkeys(name for name in names if name not in known)
         is_one = len(unknown) == 1
         yield point(
             codes.UNKNOWN_OPERATION,
