@@ -104,7 +104,7 @@ def _help(cost: Cost) -> str:
     room = (held.hbm_bytes or 0) - held.total.bytes + made
     bits = [each for each in held.peak if each.why == OF_RANDOM_BITS]
     drawn = sum(each.bytes * each.count for each in bits)
-    if 2 * drawn > held.total.bytes - (held.hbm_bytes or 0):
+    if drawn and 2 * drawn > held.total.bytes - (held.hbm_bytes or 0):
         return f"draw fewer random bits, as SHD523 says: {binary_bytes(drawn)} are theirs"
     if (way_out := _alike(cost) or _whole_rows(cost)) is not None:
         return searchable(way_out, cost)
