@@ -314,7 +314,7 @@ def progress(*, is_quiet: bool = False) -> Iterator[Callable[[str], None]]:
     """Yield what says on stderr what is being done, and for how long.
 
     On a terminal that is one line below what the job itself writes to stderr, and gone after it.
-    Elsewhere it is a line when the work changes, and every ten seconds.
+    Elsewhere it is a line when other work begins, and every ten seconds.
     """
     if is_quiet or _is_silent():
         yield lambda doing: None
@@ -351,7 +351,10 @@ class _Lines:
 
     def tick(self, seconds: float) -> None:
         """Write a line, where there is something new or nothing was written for long."""
-        least = _MOST_SECONDS if self._doing == self._shown else _LEAST_SECONDS
+        from shardspec.diagnostics.words import template
+
+        is_same = template(self._doing) == template(self._shown)  # but for how much is done
+        least = _MOST_SECONDS if is_same else _LEAST_SECONDS
         if seconds - self._at < least:
             return
         self._shown, self._at = self._doing, seconds

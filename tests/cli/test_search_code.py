@@ -363,7 +363,7 @@ def test_an_answer_without_time_is_left_out_where_another_is_compiled(
     assert {"tracing answer 1 of 3 again", "compiling step 1 of 4", "compiling step 4 of 4"} < {
         *said
     }
-    assert "1 layout tried, 1 more" in said
+    assert "1 of 2 layouts tried" in said
     assert "add 1 line" in result.stdout
     assert "\nstopped by `--within " in result.stdout
     assert "not compiled" in result.stdout

@@ -488,16 +488,16 @@ def test_a_verb_that_has_printed_says_no_more(
     assert pipe.getvalue() == ("" if is_quiet else "answer\n")
 
 
-def test_progress_in_a_pipe_is_a_line_when_the_work_changes_and_now_and_then() -> None:
+def test_progress_in_a_pipe_is_a_line_when_other_work_begins_and_now_and_then() -> None:
     pipe = _Pipe()
     lines = streams._Lines(pipe)
     for second in range(31):
-        lines.say("tracing" if second < 7 else "compiling")
+        lines.say("tracing" if second < 7 else f"compiling {second} of 30")
         for part in range(5):
             lines.tick(second + part / 5)
     assert pipe.getvalue().splitlines() == [
         "tracing ... 0 s",
-        "compiling ... 7 s",
-        "compiling ... 17 s",
-        "compiling ... 27 s",
+        "compiling 7 of 30 ... 7 s",
+        "compiling 17 of 30 ... 17 s",
+        "compiling 27 of 30 ... 27 s",
     ]

@@ -157,7 +157,7 @@ def _pricing(trials: Trials, tell: Tell) -> Callable[[Sequence[Trial]], list[Fig
         return list(trials.figures(asked, told))
 
     def told(done: int, left: int) -> None:
-        tell(f"{counted(done, 'layout')} tried, {left} more")
+        tell(f"{done} of {counted(done + left, 'layout')} tried")
 
     return price
 

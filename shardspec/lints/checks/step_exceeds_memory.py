@@ -4,7 +4,7 @@ The arguments of the step are exact. What the step makes is predicted: which val
 keeps in memory and when each dies, by the program of one device. This finding appears if at most
 one in ten such steps fits. A line for each of the largest values says why it is in memory.
 `shardspec verify` compiles the step and proves it. If parameters and state alone are too much,
-SHD402 says so.
+SHD402 says so. docs/does-it-fit.md lists the ways out, and what each costs.
 
 Bad:
     # def loss(params, x):
