@@ -396,8 +396,8 @@ class Proof:
         if self.miscompiled:
             yield "the compiler made a wrong program of it"
         if self.difference > self.tolerance:
-            shares = percent(self.difference, 1), percent(self.tolerance, 1)
-            yield f"{shares[0]} of the bytes differ, more than the tolerance of {shares[1]}"
+            share, most = percent(self.difference, 1), percent(self.tolerance, 1)
+            yield f"{share} of the compiled bytes differ, more than the tolerance of {most}"
         whole = self.compiled_bytes
         for row in self.rows:
             share = row.compiled / whole if whole else 0.0
@@ -480,7 +480,7 @@ def verdict(proof: Proof) -> str:
     room = "it fits" if proof.fits else "whether it fits is not known"
     if not (proof.predicted_bytes or proof.compiled_bytes):
         return f"proved: {room}, and nothing is sent, as predicted"
-    return f"proved: {room}, and {percent(proof.difference, 1)} of the bytes differ"
+    return f"proved: {room}, and {percent(proof.difference, 1)} of the compiled bytes differ"
 
 
 def _onward(proof: Proof) -> Iterator[str]:

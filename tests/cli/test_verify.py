@@ -114,7 +114,7 @@ def test_side_by_side(run: Callable[..., Result]) -> None:
         "tensor   ~ 2.00 MiB   x 2.00 MiB   +0.0 %",
     ]
     assert lines[3].endswith("x 13.1 MiB   fits 15.8 GiB")
-    assert lines[4] == "proved: it fits, and 0 % of the bytes differ"
+    assert lines[4] == "proved: it fits, and 0 % of the compiled bytes differ"
 
 
 def test_flags_and_the_day_stand_beside_what_was_kept(run: Callable[..., Result]) -> None:
@@ -136,7 +136,7 @@ def test_what_flags_change_is_shown(run: Callable[..., Result]) -> None:
         "with --xla_more=1:",
         "  fsdp    x 6.00 MiB  x 6.00 MiB  no change",
         "  tensor  x 2.00 MiB       x 0 B  -100.0 %",
-        "proved: it fits, and 0 % of the bytes differ",
+        "proved: it fits, and 0 % of the compiled bytes differ",
     ]
     (found,) = json.loads(run(*asked, "--format", "json", with_flags=more).stdout)["targets"]
     assert found["what_if"] == {
@@ -341,7 +341,7 @@ def test_what_a_spec_states_needs_no_code(
     assert result.exit_code == 0, result.output
     tensor, fsdp, *_, told = result.stdout.splitlines()[1:]
     assert [line.split()[0] for line in (tensor, fsdp)] == ["tensor", "fsdp"]
-    assert told == "proved: it fits, and 0 % of the bytes differ"
+    assert told == "proved: it fits, and 0 % of the compiled bytes differ"
 
 
 def test_what_compiles_otherwise_than_it_is_stated_is_told(

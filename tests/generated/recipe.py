@@ -37,7 +37,7 @@ OPTIONS: dict[str, tuple[Any, ...]] = {
     "experts": ("none", "gshard", "sorted", "alltoall", "ragged"),
     "weights": ("plain", "lora", "int8"),
     "layers": ("unrolled", "scan", "pipeline"),
-    "depth": (1, 2, 4, 24),
+    "depth": (1, 2, 4, 12, 24),
     "remat": ("none", "full", "dots", "names"),
     "embedding": ("none", "take", "onehot"),
     "head": ("none", "own", "tied"),
@@ -66,7 +66,7 @@ _WEIGHTS: dict[str, tuple[int, ...]] = {
     "experts": (6, 1, 1, 1, 1),
     "weights": (6, 1, 1),
     "layers": (3, 5, 1),
-    "depth": (0, 3, 2, 2),
+    "depth": (0, 3, 2, 2, 2),
     "per_shard": (1, 3, 4, 2),
     "length": (1, 2, 3, 3, 3),
     "embedding": (1, 4, 1),
@@ -258,7 +258,7 @@ def settled(recipe: Recipe) -> Recipe:
     if new.embedding == "none" and new.head == "none":
         new = replace(new, vocab=8192)
     if new.layers == "unrolled":
-        new = replace(new, depth=min(new.depth, 4))
+        new = replace(new, depth=min(new.depth, 12))  # with FSDP, products that go around rings
     if new.mixer == "rnn":
         new = replace(new, length=min(new.length, 1024))
     if new.placed == "zero1" and new.optimizer == "none":

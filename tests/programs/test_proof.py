@@ -85,7 +85,7 @@ def test_each_byte_of_both_is_in_one_row() -> None:
 def test_a_promise_that_is_kept() -> None:
     found = proof(step(sent(("fsdp",), 1000)), step(sent(("fsdp",), 1001)))
     assert found.faults == ()
-    assert verdict(found) == "proved: it fits, and 0.1 % of the bytes differ"
+    assert verdict(found) == "proved: it fits, and 0.1 % of the compiled bytes differ"
 
 
 def test_where_nothing_is_sent_no_share_of_it_is_told() -> None:
@@ -99,7 +99,7 @@ def test_where_nothing_is_sent_no_share_of_it_is_told() -> None:
         (
             step(sent(("fsdp",), 1500)),
             GIB,
-            "33 % of the bytes differ, more than the tolerance of 10 %",
+            "33 % of the compiled bytes differ, more than the tolerance of 10 %",
         ),
         (
             step(sent(("fsdp",), 1000), sent(("tensor",), 20)),
@@ -257,7 +257,7 @@ def test_a_difference_of_the_tolerance_is_within_it() -> None:
     assert held.difference == held.tolerance == 0.1
     assert held.faults == ()
     (fault,) = replace(held, tolerance=0.099).faults
-    assert fault == "10 % of the bytes differ, more than the tolerance of 9.9 %"
+    assert fault == "10 % of the compiled bytes differ, more than the tolerance of 9.9 %"
     assert str(held) == "\n".join(proof_lines(held))
 
 
