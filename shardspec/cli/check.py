@@ -364,6 +364,7 @@ class Checked(NamedTuple):
       hidden: how many errors the command line alone does not want to hear of.
       known: how many findings are in the baseline, and not among these; None without one.
       fixed: how many findings of the baseline no longer occur.
+      is_traced: whether a step was checked under it.
     """
 
     file: str
@@ -374,11 +375,12 @@ class Checked(NamedTuple):
     activations: int = 0
     known: int | None = None
     fixed: int = 0
+    is_traced: bool = False
 
     @property
     def is_bare(self) -> bool:
         """Say whether there was nothing to lay out, so that only the text was checked."""
-        return not self.arrays and not self.activations
+        return not (self.arrays or self.activations or self.is_traced)
 
 
 def check_file(
@@ -417,6 +419,7 @@ def _checked(spec: Spec, faults: tuple[Diagnostic, ...], request: Request) -> Ch
     is_whole = not any(each is not None for each in asked) and not request.settings
     told = pipeline.check(spec, faults, params, request.target, is_whole=is_whole)
     shown = told.shown
+    is_traced = request.step_name is not None and not told.errors
     if request.step_name is not None and told.errors:
         request.undone(f"no step is traced: {spec.source.name} has errors")
     elif request.step_name is not None:
@@ -432,7 +435,7 @@ def _checked(spec: Spec, faults: tuple[Diagnostic, ...], request: Request) -> Ch
         if found.code is codes.PADDED_AXIS and found.code not in {each.code for each in shown}:
             request.remark(f"{spec.source.name}: {found.message}")
     count = (len(params), told.targets, len(told.hidden), len(spec.activations))
-    return Checked(spec.source.name, shown, *count)
+    return Checked(spec.source.name, shown, *count, is_traced=is_traced)
 
 
 def _with_cost(

@@ -55,6 +55,13 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     sys.modules.pop("checked_step", None)
 
 
+def test_a_step_is_something_that_was_checked(folder: Path) -> None:
+    (folder / "spec.yaml").write_text(SPEC.partition("params:")[0])
+    assert "nothing else was checked" in run("check", "spec.yaml").output
+    step = run("check", "spec.yaml", "--step", "checked_step:train", "-t", "flat")
+    assert "nothing else was checked" not in step.output
+
+
 def run(*arguments: str) -> Result:
     result = CliRunner().invoke(cli, arguments)
     assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
