@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Container, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from shardspec.analysis.cost import Cost
@@ -254,7 +254,7 @@ def _meshes(report: Report, meshes: OtherMeshes, *, is_taken: bool) -> Iterator[
         yield "unknown whether another mesh is better"
         return
     yield f"{counted(len(others), 'other mesh')}, {lines}"
-    now = ("now", *_cells(report.today), f"{cost.plan.mesh}")
+    now = ("now", *_cells(_by_model_among(report.today, others)), f"{cost.plan.mesh}")
     shown = enumerate(others[:_MOST_MESHES], 1)
     rows = [(str(at), *_cells(each), str(each.candidate)) for at, each in shown]
     cells = [("", "step", "sends", "memory", "mesh"), now, *rows]
@@ -275,6 +275,14 @@ def _meshes(report: Report, meshes: OtherMeshes, *, is_taken: bool) -> Iterator[
         yield f"{take} {best.candidate}: {_gain(report.today.figures, best.figures)}"
         if best.candidate is not None and "microbatches" in dict(best.candidate.variant.changes):
             yield "    with other sums: a step of microbatches adds up in another order"
+
+
+def _by_model_among(today: Tried, others: Sequence[Tried]) -> Tried:
+    """Return a compiled step by the model, where all that it is compared with is by the model."""
+    model = None if today.cost is None else today.cost.predicted
+    if model is None or any(each.basis == "compiled" for each in others):
+        return today
+    return replace(today, cost=model, figures=Figures.of(model))
 
 
 def _names(report: Report, names: OtherNames) -> Iterator[str]:

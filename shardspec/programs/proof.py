@@ -396,8 +396,8 @@ class Proof:
         if self.miscompiled:
             yield "the compiler made a wrong program of it"
         if self.difference > self.tolerance:
-            share, most = percent(self.difference, 1), percent(self.tolerance, 1)
-            yield f"{share} of the compiled bytes differ, more than the tolerance of {most}"
+            differs, most = percent(self.difference, 1), percent(self.tolerance, 1)
+            yield f"{differs} of the compiled bytes differ, more than the tolerance of {most}"
         whole = self.compiled_bytes
         for row in self.rows:
             share = row.compiled / whole if whole else 0.0

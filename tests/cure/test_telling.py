@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import shardspec
-from shardspec.analysis.cost import Cost
+from shardspec.analysis.cost import Compiler, Cost
 from shardspec.analysis.spec_step import stated_cost
 from shardspec.cure.lines import Line
 from shardspec.cure.patching import Patched, Refused
@@ -23,8 +23,10 @@ from shardspec.cure.telling import (
     report_lines,
     report_text,
 )
+from shardspec.diagnostics.words import binary_bytes
 from shardspec.ir.spec import PartitionSpec
 from shardspec.ir.step import StepArgument, StepArray
+from shardspec.search.variants import Candidate, Variant
 from tests.cure.worlds import BASE, EXPERTS, ROWS, site
 from tests.search.specs import TEXT
 
@@ -171,6 +173,26 @@ def test_where_few_layouts_were_tried_it_is_unknown_whether_a_line_helps(cost: C
     assert "the time ended: nothing was searched" in none
     assert "\nunknown whether a line helps\n" in none
     assert "nothing to add" not in told
+
+
+def test_a_compiled_step_is_compared_by_the_model_with_meshes_that_are_modelled(cost: Cost) -> None:
+    compiled = replace(cost, compiler=Compiler("libtpu 1"), predicted=cost)
+    now = Tried((), BASE._replace(memory=50 << 30), cost=compiled)
+    of = replace(report(cost), base=now)
+    ring = Candidate(cost.target, "ring", Variant(cost.plan.spec))
+    other = tried(cost, 1.0, candidate=ring)
+    assert "x 50.0 GiB" in text(of)
+    (row,) = (
+        line
+        for line in text(replace(of, meshes=OtherMeshes((other,))))
+        .split("other mesh")[1]
+        .splitlines()
+        if line.startswith("  now")
+    )
+    assert "x " not in row
+    assert f"~ {binary_bytes(cost.memory.total.bytes)}" in row
+    both = OtherMeshes((replace(other, cost=compiled),))
+    assert "x 50.0 GiB" in text(replace(of, meshes=both)).split("other mesh")[1]
 
 
 def test_lines_that_cannot_be_written_are_shown_by_place(cost: Cost) -> None:

@@ -35,7 +35,6 @@ Good:
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Iterator
 
 from shardspec.analysis.cost import Cost
@@ -85,10 +84,13 @@ def _finding(cost: Cost) -> Diagnostic:
 
 
 def _largest(cost: Cost) -> Iterator[str]:
-    told = Counter(map(_told, cost.memory.peak))
-    yield from (
-        f"{text}  x{count}" if count > 1 else text for text, count in [*told.items()][:_SHOWN]
-    )
+    held, shown = cost.memory, grouped(cost.memory.peak, _told)
+    alike = [*shown.items()][:_SHOWN]
+    yield from (f"{text}  x{len(each)}" if len(each) > 1 else text for text, each in alike)
+    made = sum(part.bytes for part in (held.activations, held.temporaries) if part)
+    rest = made - sum(each.bytes for _, several in alike for each in several)
+    if 20 * rest > made:
+        yield f"{binary_bytes(rest)}  in smaller values"
 
 
 def _told(tensor: StepTensor) -> str:
