@@ -77,6 +77,7 @@ class ActivationLayout:
 
     Attributes:
       memory: where it is moved to; None where it stays.
+      why: of each dimension; empty in a lock.
     """
 
     name: str
@@ -84,6 +85,7 @@ class ActivationLayout:
     sizes: tuple[int | None, ...]
     partition: ir.PartitionSpec
     memory: ir.MemoryKind | None = None
+    why: tuple[Reason, ...] = field(default=(), compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,6 +264,7 @@ def target_layout(plan: ShardingPlan) -> TargetLayout:
                 tuple(dim.size for dim in sharding.dims),
                 sharding.partition_spec,
                 sharding.memory_kind,
+                tuple(map(_reason_of_value, sharding.dims)),
             )
             for sharding in plan.activations
         ),
@@ -517,6 +520,13 @@ def _reason(dim: DimSharding, sharding: ParamSharding) -> Reason:
         text = f"{section} {sharding.matched.pattern}{failed}"
         return Reason(text, *_place_and_line(sharding.named_at))
     return Reason(f"{attempt}{failed}", *_place_and_line(attempt.span))
+
+
+def _reason_of_value(dim: DimSharding) -> Reason:
+    attempt = dim.taken or (dim.attempts[-1] if dim.attempts else None)
+    if attempt is None:
+        return Reason(f"no rule for `{dim.logical_axis}`" if dim.logical_axis else "no name", "")
+    return Reason(str(attempt), *_place_and_line(attempt.span))
 
 
 def _place_and_line(span: Span | None) -> tuple[str, str]:

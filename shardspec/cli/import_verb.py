@@ -297,10 +297,9 @@ def _sources(files: Sequence[str], entry: Format, request: Request) -> tuple[Sou
         if begins_a_spec(source.text):
             help = "`extends:` builds on it, and `shardspec fmt --to` spells it otherwise"
             fail(f"`{source.name}` is a spec already, and no file of another tool", help)
-    if settings:
-        lines = (": ".join(each.split("=", 1)) for each in settings)
-        sources.append(SourceFile(" ".join(settings), "".join(f"{line}\n" for line in lines)))
-    return tuple(sources)
+    lines = (": ".join(each.split("=", 1)) for each in settings)
+    own = (SourceFile(name, f"{line}\n") for name, line in zip(settings, lines, strict=True))
+    return (*sources, *own)
 
 
 def _running(

@@ -253,10 +253,28 @@ def _check(path: str, plans: Sequence[ShardingPlan], request: Request) -> int:
     from shardspec.lock.diff_forms import diff_lines
 
     moved = list(diff_lines(diff_layouts(locked, layout, why_after=reasons_of(plans))))
-    show(moved or ["no array moved; the files it was made from, or its text, did change"])
+    show(moved or _other_lines(source.text, lock_file.lock_text(layout)))
     help = f"if the change is intended, `{_command(plans[0], request)}` updates the lock"
     request.error(f"{path} is stale", help)
     return FINDINGS
+
+
+#: Lines of a lock that are shown where no array moved.
+_MOST_LINES = 8
+
+
+def _other_lines(old: str, new: str) -> Iterator[str]:
+    """Yield what is another in a lock that splits the arrays as before."""
+    before, after = old.splitlines(), new.splitlines()
+    gone, come = (dict.fromkeys(lines) for lines in (before, after))
+    found = [f"- {line}" for line in gone if line not in come]
+    found += [f"+ {line}" for line in come if line not in gone]
+    files = [line.split(" = ")[0] for line in found if line.startswith("+ input ")]
+    lines = [line for line in found if not line[2:].startswith("input ")]
+    yield f"no array moved, but {listed(each.removeprefix('+ input ') for each in files)} changed"
+    yield from (f"  {line}" for line in lines[:_MOST_LINES])
+    if len(lines) > _MOST_LINES:
+        yield f"  and {len(lines) - _MOST_LINES} more lines of the lock"
 
 
 def _command(plan: ShardingPlan, request: Request) -> str:

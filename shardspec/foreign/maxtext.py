@@ -123,7 +123,7 @@ def _document(
     names = config.names(_INPUT) or ()
     names = names if all(map(formats.is_name, names)) else ()
     lines += [formats.rule_line(rule, _RULELESS) for rule in _without_rule(names, kept)]
-    part = formats.MeshPart({"doc": doc, **mesh.data})
+    part = formats.MeshPart({"doc": doc, **mesh.data}, mesh.comments)
     data, comments = formats.rules_document(lines, _KEEPS, part)
     inputs: dict[str, Data] = {"input_data": " ".join(names)} if names else {}
     if names:

@@ -30,7 +30,7 @@ from shardspec.foreign import formats
 from shardspec.foreign.formats import ForeignRule, Options, bad, lost
 from shardspec.foreign.values import Node, read_data
 from shardspec.language.files import leads_out, read_source
-from shardspec.language.reading import Data, Route
+from shardspec.language.reading import Comments, Data, Route
 
 _CUSTOM_KEYS = frozenset(
     {
@@ -387,11 +387,13 @@ class MaxTextMesh(NamedTuple):
 
     Attributes:
       sizes: of all mesh axes; None where only the machine can tell.
+      comments: where the sizes above 1 came from.
     """
 
     sizes: Mapping[str, int] | None
     data: Mapping[str, Data] = {}
     faults: tuple[Diagnostic, ...] = ()
+    comments: Mapping[Route, Comments] = {}
 
 
 def maxtext_mesh(config: MaxTextConfig, axes: tuple[str, ...], options: Options) -> MaxTextMesh:
@@ -444,7 +446,19 @@ def _mesh(
     data: dict[str, Data] = {"mesh": mesh}
     if options.hardware is not None:
         data["hardware"] = options.hardware
-    return MaxTextMesh({axis: near[axis] * far[axis] for axis in near}, data, faults)
+    sizes = {axis: near[axis] * far[axis] for axis in near}
+    stated = {axis: _stated_at(config, axis, far[axis]) for axis, size in sizes.items() if size > 1}
+    comments: dict[Route, Comments] = {
+        ("mesh", axis): formats.came_from(span) for axis, span in stated.items() if span is not None
+    }
+    return MaxTextMesh(sizes, data, faults, comments)
+
+
+def _stated_at(config: MaxTextConfig, axis: str, across: int) -> Span | None:
+    """Return where the size of a mesh axis is stated: inside of a slice, else across them."""
+    kinds = ("dcn", "ici") if across > 1 else ("ici", "dcn")
+    keys = (f"{kind}_{_FLAGS.get(axis, axis)}_parallelism" for kind in kinds)
+    return next((config.values[key].span for key in keys if key in config.values), None)
 
 
 def _flags(config: MaxTextConfig, axes: tuple[str, ...], kind: str) -> Sizes | Diagnostic:

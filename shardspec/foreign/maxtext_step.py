@@ -96,6 +96,10 @@ _SIZES = {
 _DTYPES = {"bfloat16": "bf16", "float32": "f32", "float16": "f16"}
 
 
+#: What MaxText calls a layer of a block that it scans.
+_LAYER = re.compile(r"layers_[0-9]+")
+
+
 class _Line(NamedTuple):
     """A line of a program.
 
@@ -182,7 +186,8 @@ def maxtext_step(
     comments: dict[Route, Comments] = {
         ("step", key): Comments(before=(fault.message,)) for key, fault in said.items()
     }
-    return MaxTextStep(data, activations, own, comments), (*left_out, *said.values())
+    others = tuple(_of_another_model(config, axes, lines)) if params is not None else ()
+    return MaxTextStep(data, activations, own, comments), (*left_out, *others, *said.values())
 
 
 def _chosen(config: MaxTextConfig, params: Sequence[Param] | None) -> list[_Line] | None:
@@ -226,12 +231,16 @@ def _by_loops(
 
 
 def _loop(param: Param) -> str:
-    """Return the path of an array down to its layers, "" of a layer that there is once."""
+    """Return the path of an array down to its layer, "" of a layer that there is once.
+
+    Of a block of layers that is scanned, each layer has its own: `decoder/layers/layers_0`.
+    """
     parts = param.path.removeprefix("params/").split("/")
     names = STACKED.intersection(param.logical_axes or ())
     at = next((place for place, part in enumerate(parts) if part in names), None)
     if at is not None:
-        return "/".join(parts[: at + 1])
+        is_block = _LAYER.fullmatch(parts[min(at + 1, len(parts) - 1)]) is not None
+        return "/".join(parts[: at + 1 + is_block])
     before, number, _ = template("/".join(parts[:-2])).partition("#")
     return f"{before}*" if number else ""
 
@@ -357,6 +366,23 @@ def _sizes(
     if _EXPERTS[0] not in lines:
         sizes = {name: size for name, size in sizes.items() if name not in ("expert", "router")}
     return sizes
+
+
+def _of_another_model(
+    config: MaxTextConfig, axes: Mapping[str, Data], lines: Sequence[_Line]
+) -> Iterator[Diagnostic]:
+    """Yield the sizes of the configuration that the arrays do not have."""
+    if (_number(config, "global_parameter_scale") or 1) != 1:
+        return
+    keys = {name: key for name, key in _SIZES.items() if name in axes}
+    if _EXPERTS[0] in lines:  # whose widths have a key of their own
+        keys.pop("mlp", None)
+    for name, key in keys.items():
+        stated = _number(config, key)
+        if stated and stated != axes[name]:
+            message = f"`{key}` is {stated:g}, and the arrays have {_same(name)}={axes[name]}"
+            help = "list the arrays of this model; the spec goes by those that are listed"
+            yield lost(message, config.values[key].span, help=help)
 
 
 def _rules_of_values(

@@ -282,7 +282,10 @@ def activation_change(
     present = after or before
     assert present is not None
     sides = (_activation_side(side) if side else "none" for side in (before, after))
-    return f"{present.name}: {' -> '.join(sides)}"
+    was = before.partition.dims if before is not None else ()
+    reasons = zip(was, after.partition.dims, after.why, strict=False) if after is not None else ()
+    by = dict.fromkeys(reason_text(why) for old, new, why in reasons if old != new)
+    return f"{present.name}: {' -> '.join(sides)}{', by ' if by else ''}{' and '.join(by)}"
 
 
 def _activation_side(side: layout_diff.ActivationLayout) -> str:

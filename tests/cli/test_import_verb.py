@@ -224,7 +224,8 @@ def test_settings_stand_where_maxtext_takes_them(folder: Path) -> None:
     result = run("maxtext", "base.yml", "ici_tensor_parallelism=4", "--hardware", "tpu v5e 4x4")
     assert result.exit_code == 0, result.stderr
     assert result.stdout.startswith("# imported from base.yml, ici_tensor_parallelism=4\n")
-    assert "mesh: {fsdp: 4, tensor: 4}\n" in result.stdout
+    tensor = "  tensor: 4  # from ici_tensor_parallelism=4:1\n"
+    assert f"mesh:\n  fsdp: 4  # from base.yml:4\n{tensor}" in result.stdout
     result = run("flax", "rules.py", "ici_tensor_parallelism=4")
     assert result.exit_code == 2
     assert "there is no file `ici_tensor_parallelism=4`" in result.stderr

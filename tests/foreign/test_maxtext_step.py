@@ -134,7 +134,11 @@ TABLE = {path: dims for path, dims in DECODER.items() if "/layers/" not in path}
             in_folder(BLOCK, "layers/layers_0")
             | in_folder(BLOCK, "layers/layers_1")
             | in_folder(BLOCK, "layers_remainder/layers", count=2),
-            ["decoder/layers", "decoder/layers_remainder/layers_*"],
+            [
+                "decoder/layers/layers_0",
+                "decoder/layers/layers_1",
+                "decoder/layers_remainder/layers_*",
+            ],
             id="remainder",
         ),
         pytest.param(
@@ -157,6 +161,21 @@ def test_layers_of_several_loops_have_lines_for_each(
     assert len(attention) == max(len(loops), 1)
     step = cost_of(text, TABLE | arrays)
     assert step.step.ops
+
+
+def test_each_layer_of_a_scanned_block_attends_in_each_round() -> None:
+    """One line for all layers of a block would attend once for all of them."""
+    blocks = in_folder(BLOCK, "layers/layers_0") | in_folder(BLOCK, "layers/layers_1")
+    step = cost_of(BASE, TABLE | blocks)
+    attends = [op for op in step.step.ops if op.kind == "kernel" and op.phase == "forward"]
+    assert sum(op.count for op in attends) == 2 * 3
+
+
+def test_sizes_of_another_model_are_reported() -> None:
+    _, faults = imported(BASE.replace("base_mlp_dim: 128", "base_mlp_dim: 96"), BLOCK | LOGITS)
+    assert faults == ["`base_mlp_dim` is 96, and the arrays have mlp=128"]
+    scaled = BASE.replace("base_mlp_dim: 128", "base_mlp_dim: 96\nglobal_parameter_scale: 2")
+    assert imported(scaled, BLOCK | LOGITS)[1] == []
 
 
 def test_layers_of_no_decoder_are_named_as_left_out() -> None:
