@@ -57,6 +57,9 @@ _OWN = _ARRAYS | frozenset(
     ("caches", "coverage", "derive", "let", "replicate", "scan", "state", "step", "training")
 )
 
+#: What a person or a search may have changed in an imported spec, and files of other tools say.
+_REWRITTEN = _OWN | {"mesh", "policy"}
+
 _FORMATS = {each.name: each.title for each in FORMATS}
 
 
@@ -231,7 +234,7 @@ def _with_own(text: str, name: str, request: Request) -> str:
             f"{name}: no longer has {listed(sorted(new - own))};"
             f" `shardspec --undo {name}` brings the file back"
         )
-    anew = [key for key in sorted(_OWN & after.data.keys()) if _differs(before, after, key)]
+    anew = [key for key in after.data if key in _REWRITTEN and _differs(before, after, key)]
     if anew:
         request.remark(
             f"{name}: wrote {listed(anew)} anew; a spec that `extends` this one keeps changes of"

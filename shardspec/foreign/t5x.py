@@ -49,6 +49,7 @@ from shardspec.language.reading import Comments, Data, Route
 from shardspec.resolve.match import PathMatcher, path_matcher
 from shardspec.topology.assignment import TilingFault, best_submesh, t5x_default_submesh, tiling_on
 from shardspec.topology.machine import slice_extents
+from shardspec.topology.placement import placed
 
 TOOL = "T5X"
 _PARTITIONER = "PjitPartitioner"
@@ -504,8 +505,28 @@ def _mesh(target: Target) -> tuple[list[str], list[Diagnostic]]:
         help = "make the mesh in code, or take another target"
         return lines, [lost(message, target.span, help=help)]
     tile = model.submesh or best_submesh(hardware, model.size)
+    if tile is None:
+        return lines, []
+    count = f"{_WRITTEN_PARTITIONER}.num_partitions = None"  # T5X takes one of the two
     named = f"{_WRITTEN_PARTITIONER}.model_parallel_submesh = {tile}"
-    return lines if tile is None else [named], []
+    if _is_in_order(target, tile):
+        return [count, named], []
+    shown = shape_text(tile)
+    message = f"T5X orders devices by the submesh {shown}, and the spec does not"
+    help = f"`model: submesh {shown}` gives the spec T5X's order"
+    return [count, named], [lost(message, target.span, help=help)]
+
+
+def _is_in_order(target: Target, tile: Tile) -> bool:
+    """Say whether the mesh of a submesh has its devices where the target has them."""
+    tiled = (
+        replace(axis, submesh=tile) if axis.name == "model" else axis for axis in target.mesh.axes
+    )
+    theirs = placed(replace(target, mesh=replace(target.mesh, axes=tuple(tiled))))
+    ours = placed(target)
+    if ours is None or theirs is None:
+        return True
+    return ours.coordinates() == theirs.coordinates()
 
 
 def _rule_lines(rules: Sequence[AxisRule], mesh: Mesh) -> Iterator[str]:

@@ -131,3 +131,29 @@ def test_an_order_that_the_tool_does_not_make_is_lost() -> None:
     ring = run("t5x-gin", "rules.yaml", "-o", "ring.gin")
     assert "T5X's gin orders devices itself: `order: ring` stays here" in ring.stderr
     assert ring.exit_code == 1
+
+
+def test_what_is_exported_goes_on_top_of_the_gin_files_of_a_job() -> None:
+    text = (
+        "shardspec: 1\nhardware: tpu v4 2x4x4\nmesh: {data: 8, model: 4}\nrules: [mlp -> model]\n"
+    )
+    Path("rules.yaml").write_text(text)
+    Path("base.gin").write_text("partitioning.PjitPartitioner.num_partitions = 4\n")
+    assert run("t5x-gin", "rules.yaml", "-o", "new.gin").exit_code in (0, 1)
+    call = ["import", "t5x-gin", "base.gin", "new.gin", "--hardware", "tpu v4 2x4x4"]
+    again = CliRunner().invoke(cli, call)
+    assert again.exit_code == 0, again.output
+    assert "model: submesh " in again.stdout
+
+
+def test_an_order_of_devices_that_t5x_does_not_make_is_reported() -> None:
+    text = (
+        "shardspec: 1\nhardware: tpu v4 2x4x4\nmesh: {data: 32, model: 1}\nrules: [mlp -> model]\n"
+    )
+    Path("rules.yaml").write_text(text)
+    lost = run("t5x-gin", "rules.yaml", "-o", "new.gin")
+    assert lost.exit_code == 1
+    assert "T5X orders devices by the submesh 1x1x1x1, and the spec does not" in lost.stderr
+    (help,) = (line for line in lost.stderr.splitlines() if "gives the spec T5X's order" in line)
+    Path("rules.yaml").write_text(text.replace("model: 1", help.split("`")[1]))
+    assert "orders devices" not in run("t5x-gin", "rules.yaml", "-o", "new.gin").stderr
