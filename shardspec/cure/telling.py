@@ -16,6 +16,7 @@ from shardspec.cure.patching import Patched, Refused
 from shardspec.cure.searching import Found
 from shardspec.diagnostics.lines import columns
 from shardspec.diagnostics.words import binary_bytes, counted, percent, seconds_text
+from shardspec.ir.plan import ShardingPlan
 from shardspec.ir.spec import Spec
 from shardspec.ir.step import Added, Cure, rows_of
 from shardspec.programs.op_names import shown
@@ -249,7 +250,7 @@ def _meshes(report: Report, meshes: OtherMeshes, *, is_taken: bool) -> Iterator[
     cost, best = report.base.cost, report.mesh
     assert cost is not None, "the step as it is was traced"
     lines = "with these lines" if report.best is not None else "with the code as it is"
-    others = [e for e in meshes.tried if e is best or str(e.candidate) != str(cost.plan.mesh)]
+    others = [each for each in meshes.tried if each is best or not _is_today(each, cost.plan)]
     if not others and meshes.late and not meshes.failed:
         yield "unknown whether another mesh is better"
         return
@@ -266,7 +267,8 @@ def _meshes(report: Report, meshes: OtherMeshes, *, is_taken: bool) -> Iterator[
         yield f"  not priced: {more:,} more"
     yield ""
     if not others:
-        yield "no other mesh could be priced"
+        why = "could be priced" if meshes.failed or meshes.late else "goes with these devices"
+        yield f"no other mesh {why}"
     elif best is None:
         tried = " that was tried" if meshes.late else ""
         yield f"no other mesh{tried} saves {_LEAST}"
@@ -275,6 +277,16 @@ def _meshes(report: Report, meshes: OtherMeshes, *, is_taken: bool) -> Iterator[
         yield f"{take} {best.candidate}: {_gain(report.today.figures, best.figures)}"
         if best.candidate is not None and "microbatches" in dict(best.candidate.variant.changes):
             yield "    with other sums: a step of microbatches adds up in another order"
+
+
+def _is_today(tried: Tried, plan: ShardingPlan) -> bool:
+    """Say whether a mesh is that of a plan, perhaps with a tile that was chosen for it."""
+    found, target = tried.candidate, plan.target
+    if found is None or found.variant.changes or found.order != plan.spec.policy.order:
+        return False
+    pairs = zip(found.mesh.axes, target.mesh.axes, strict=False)
+    is_same = all(replace(one, auto=False) == replace(two, auto=False) for one, two in pairs)
+    return is_same and found.mesh.names == target.mesh.names and found.hardware == target.hardware
 
 
 def _by_model_among(today: Tried, others: Sequence[Tried]) -> Tried:

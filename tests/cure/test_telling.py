@@ -231,3 +231,15 @@ def test_names_that_earn_too_little_are_not_proposed(cost: Cost, late: int, said
     told = text(replace(report(cost), names=names))
     assert f"{said} 6 %" in told
     assert "save hidden" not in told
+
+
+def test_todays_mesh_with_its_tile_written_out_is_no_other_mesh(cost: Cost) -> None:
+    axes = tuple(replace(axis, auto=True) for axis in cost.target.mesh.axes)
+    same = replace(cost.target, mesh=replace(cost.target.mesh, axes=axes))
+    order = cost.plan.spec.policy.order
+    now = tried(cost, 1e4, candidate=Candidate(same, order, Variant(cost.plan.spec)))
+    told = text(replace(report(cost), meshes=OtherMeshes((now,))))
+    assert "0 other meshes" in told
+    assert told.endswith("no other mesh goes with these devices")
+    ring = tried(cost, 1e4, candidate=Candidate(same, "ring", Variant(cost.plan.spec)))
+    assert "1 other mesh" in text(replace(report(cost), meshes=OtherMeshes((ring,))))
