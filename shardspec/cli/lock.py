@@ -9,7 +9,14 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from shardspec.analysis.layout_diff import Layout, ProofLayout, ProvedBytes, layout_of, made_from
+from shardspec.analysis.layout_diff import (
+    Input,
+    Layout,
+    ProofLayout,
+    ProvedBytes,
+    layout_of,
+    made_from,
+)
 from shardspec.cli import options, streams
 from shardspec.cli.request import NO_ARRAYS, Request, for_each, has_errors, plans_and_findings
 from shardspec.cli.steps import PROOF, STEP, Pending, each_proof, print_proof, step_and_folder
@@ -58,8 +65,6 @@ def command(
     """
     if check and verify:
         fail("--check writes nothing, and --verify does", "run one after the other")
-    if verify and request.step_name is None:
-        fail("there is no step to compile", "name one: `--verify --step train:step`")
     if not verify and (request.step_name is not None or request.target_names):
         flag = "--step" if request.step_name is not None else "--target"
         fail(f"{flag} says what is compiled, and without --verify nothing is", "add `--verify`")
@@ -96,6 +101,9 @@ def _lock(file: str, request: Request, *, check: bool, verify: bool) -> int:
     if check:
         return _check(path, plans, request)
     layout = layout_of(plans[0].spec, plans)
+    if verify and request.step_name is None and plans[0].spec.step is None:
+        help = "name one: `--verify --step train:step`, or state one: `step:` in the spec"
+        fail("there is no step to compile", help)
     held = path if path != "-" or file == "-" else lock_file.lock_path(file)
     proofs = _held_proofs(held, layout, request)
     if verify:
@@ -144,7 +152,8 @@ def _old_proofs(layout: Layout, path: str) -> Iterator[tuple[str, str]]:
     for (step, changed), names in found.items():
         whose = "the proof of {} is" if len(names) == 1 else "the proofs of {} are"
         targets = " ".join(f"--target {shlex.quote(name)}" for name in names)
-        anew = f"`shardspec lock --verify --step {step} {targets}` proves it anew"
+        named = "" if step == lock_file.STATED_STEP else f" --step {step}"
+        anew = f"`shardspec lock --verify{named} {targets}` proves it anew"
         yield f"{whose.format(listed(names))} old: {changed}", anew
 
 
@@ -186,14 +195,17 @@ def _kept(proof: Proof, layout: Layout, lock_folder: str, request: Request) -> P
     """Return what a lock keeps of a proof."""
     from shardspec.jax_backend.xla.compiling import installed
 
-    name, folder = step_and_folder(request)
+    name, code = lock_file.STATED_STEP, tuple[Input, ...]()
+    if request.step_name is not None:
+        name, folder = step_and_folder(request)
+        code = lock_file.code_inputs(folder, lock_folder)
     package, _, version = proof.compiler.partition(" ")
     held, memory = proof.cost.memory, proof.memory
     return ProofLayout(
         name,
         made_from(layout),
         (("jax", installed("jax") or "unknown"), (package, version)),
-        lock_file.code_inputs(folder, lock_folder),
+        code,
         tuple(ProvedBytes(row.mesh_axes, row.predicted, row.compiled) for row in proof.rows),
         ProvedBytes((), held.total.bytes, None if memory is None else memory.bytes),
         held.hbm_bytes,

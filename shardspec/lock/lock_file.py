@@ -33,6 +33,9 @@ from shardspec.versions import LANGUAGE, LOCK
 
 HEADING = "# What every device holds. Made by `shardspec lock`; do not edit, run it again."
 
+#: How a proof names the step that the spec states.
+STATED_STEP = "spec:step"
+
 #: A name that stands for itself in a lock; others are quoted.
 PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
 _PLAIN_PATH = re.compile(r"[^\s\"{}*?\\,#=]+")

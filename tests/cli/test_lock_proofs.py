@@ -15,7 +15,8 @@ from shardspec.cli.main import cli
 from shardspec.jax_backend.xla import compiling
 from shardspec.jax_backend.xla.cache import Compiled
 from tests.cli.compilers import answer
-from tests.cli.test_verify import EXCHANGED, MEMORY, PROGRAM, SPEC, STEP
+from tests.cli.test_verify import EXCHANGED, MEMORY, PROGRAM, SPEC, STATED, STEP
+from tests.versions_of_jax import needs_libtpu
 
 ARRAYS = "arrays: {wi: 'bf16[1024, 4096]', wo: 'bf16[4096, 1024]'}\n"
 ROOT = Path(__file__).parents[2]
@@ -125,10 +126,10 @@ def test_check_says_what_a_proof_no_longer_belongs_to(
     assert "The layout in spec.lock is up to date." in checked.stdout
 
 
-def edit(old: str, new: str) -> None:
-    text = Path("spec.lock").read_text()
+def edit(old: str, new: str, name: str = "spec.lock") -> None:
+    text = Path(name).read_text()
     assert old in text
-    Path("spec.lock").write_text(text.replace(old, new))
+    Path(name).write_text(text.replace(old, new))
 
 
 def test_a_stale_lock_says_both(run: Callable[..., Result]) -> None:
@@ -139,6 +140,20 @@ def test_a_stale_lock_says_both(run: Callable[..., Result]) -> None:
     assert "spec.lock is stale" in checked.stderr
     assert "are old: the spec or its arrays changed" in checked.stderr
     assert "mlp: tensor -> none" in checked.stdout
+
+
+def test_the_step_that_a_spec_states_is_proved_without_code(run: Callable[..., Result]) -> None:
+    needs_libtpu()
+    Path("spec.yaml").write_text(STATED)
+    made = CliRunner().invoke(cli, ["lock", "spec.yaml", "--verify"])
+    assert made.exit_code == 0, made.output
+    assert lines("proof ")[0].startswith("proof spec:step = sha256:")
+    assert CliRunner().invoke(cli, ["lock", "spec.yaml", "--check"]).exit_code == 0
+    edit("mlp: 4096", "mlp: 8192", "spec.yaml")
+    edit("1024, 4096]", "1024, 8192]", "spec.yaml")
+    edit("2, 4096, 1024]", "2, 8192, 1024]", "spec.yaml")
+    old = CliRunner().invoke(cli, ["lock", "spec.yaml", "--check"])
+    assert "`shardspec lock --verify --target pod` proves it anew" in old.stderr
 
 
 @pytest.mark.parametrize("text", [PROGRAM.replace("[4,2]<=[8],", "[1,8]<=[8],"), EXCHANGED])
