@@ -534,8 +534,8 @@ def _place_and_line(span: Span | None) -> tuple[str, str]:
     if span is None:
         return "", ""
     text = span.source.text
-    before, after = text[: span.start].rpartition("\n")[2], text[span.start :].partition("\n")[0]
-    line, _, comment = f"{before}{after}".partition(" # ")
+    start, end = text.rfind("\n", 0, span.start) + 1, text.find("\n", span.start)
+    line, _, comment = text[start : end if end >= 0 else None].partition(" # ")
     made_of = _IMPORTED.match(comment)
     place = f"{span.place}, from {made_of[1]}" if made_of else span.place
     return place, line.strip()

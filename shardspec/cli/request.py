@@ -176,6 +176,10 @@ def _candidates(folder: Path) -> list[Path]:
     return [path for path in _files(folder) if path.name in SPEC_NAMES or path.suffix == ".shard"]
 
 
+#: What a file may be called in the text of a spec, without its folders.
+_WORD = re.compile(r"[^\s\"'/\[\]{},]+")
+
+
 class FoundSpecs(NamedTuple):
     """The specs that some paths lead to.
 
@@ -204,8 +208,8 @@ def expand(paths: Iterable[str]) -> FoundSpecs:
         left = [each for each, found in is_spec.items() if not found]
         for each in specs:
             files.setdefault(os.path.realpath(each), each)
-            text = _head_of(each) if left else ""
-            left = [other for other in left if os.path.basename(other) not in text]
+            named = set(_WORD.findall(_head_of(each))) if left else ()
+            left = [other for other in left if os.path.basename(other) not in named]
         others += left
     return FoundSpecs(tuple(files.values()), tuple(others))
 

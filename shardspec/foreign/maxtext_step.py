@@ -213,16 +213,16 @@ def _by_loops(
 ) -> tuple[list[_Line], tuple[Diagnostic, ...]]:
     """Return the lines, those of a layer once for each loop of the decoder; and what has none."""
     layer = [line for line in lines if line not in (_EMBEDDING, _LOGITS, _TIED)]
-    arrays = {line: _matched(line, params) for line in layer if line.pattern}
-    loops = list(dict.fromkeys(_loop(each) for found in arrays.values() for each in found))
-    ours = [loop for loop in loops if "decoder" in loop.split("/")] or [
-        each for each in loops if each
-    ]
+    of_line = {
+        line: dict.fromkeys(map(_loop, _matched(line, params))) for line in layer if line.pattern
+    }
+    loops = list(dict.fromkeys(loop for found in of_line.values() for loop in found))
+    ours = [loop for loop in loops if "decoder" in loop.split("/")] or list(filter(None, loops))
     if len(loops) < 2:
         return list(lines), ()
     made = [_EMBEDDING]
     for loop in ours:
-        has = {line for line, found in arrays.items() if loop in map(_loop, found)}
+        has = {line for line, found in of_line.items() if loop in found}
         own = (line for line in layer if line in has or _is_between(line, layer, has))
         made += [line._replace(pattern=_inside_of(loop, line.pattern)) for line in own]
     others = [loop or "layers without a number" for loop in loops if loop not in ours]
@@ -380,7 +380,7 @@ def _of_another_model(
     for name, key in keys.items():
         stated = _number(config, key)
         if stated and stated != axes[name]:
-            message = f"`{key}` is {stated:g}, and the arrays have {_same(name)}={axes[name]}"
+            message = f"`{key}` is {stated:g}, and the arrays have {name}={axes[name]}"
             help = "list the arrays of this model; the spec goes by those that are listed"
             yield lost(message, config.values[key].span, help=help)
 

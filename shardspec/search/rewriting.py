@@ -92,15 +92,14 @@ def _edits(spec: Spec, today: Target, found: Candidate) -> list[Edit] | Refusal:
     return edits
 
 
-#: Where an import has a value from, to the end of the line.
-_ORIGIN = re.compile(r"[^#\n]*?([ \t]+# from [^\n]*)")
-
-
 def _without_origin(span: Span) -> Iterator[Edit]:
     """Yield the edit that takes away where a value is from, which it no longer is."""
-    found = _ORIGIN.match(span.source.text, span.end)
-    if found is not None:
-        yield Edit(Span(span.source, *found.span(1)), "")
+    behind, _, _ = span.source.text[span.end :].partition("\n")
+    behind = behind.removesuffix("\r")
+    value, mark, _ = behind.partition(" # from ")
+    if mark and "#" not in value:
+        start = span.end + len(value.rstrip())
+        yield Edit(Span(span.source, start, span.end + len(behind)), "")
 
 
 def _words(spec: Spec, found: Candidate) -> Iterator[tuple[str, str]]:
