@@ -146,7 +146,10 @@ def _write(request: Request, asked: Asked, output: str) -> None:
     request.write_to(output, found.text)
     for remark in found.remarks:
         request.remark(remark)
-    request.wrote(output, f"wrote {output}; next: `shardspec check {shlex.quote(output)}`")
+    onward = f"next: `shardspec check {shlex.quote(output)}`"
+    if asked.has_step and asked.machines and not streams.is_dry_run():
+        onward = "now the lines that the code lacks are searched for"
+    request.wrote(output, f"wrote {output}; {onward}")
 
 
 def _shown(source: str) -> str:

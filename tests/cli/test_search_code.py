@@ -606,6 +606,7 @@ def test_init_goes_from_a_step_to_a_spec_and_its_lines(folder: Path) -> None:
     (folder / "spec.yaml").unlink()
     asked = ["--hardware", "tpu v5e 2x4", "--step", "train:step"]
     done = init(*asked, "--patch", "lines.diff", "--no-compile")
+    assert "wrote spec.yaml; now the lines that the code lacks are searched for" in done.stderr
     assert done.exit_code == 0, done.output
     assert "add 1 line" in done.output
     spec = (folder / "spec.yaml").read_text()
