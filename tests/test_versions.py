@@ -84,7 +84,13 @@ def test_a_lock_of_another_version_has_a_way_out(folder: Path, head: str) -> Non
         result.stderr
     )
     assert CliRunner().invoke(cli, ["lock"]).exit_code == 0
-    assert (folder / "spec.lock").read_text() == LOCK_0_1
+    written = (folder / "spec.lock").read_text()
+    assert _without_digest(written) == _without_digest(LOCK_0_1)
+
+
+def _without_digest(lock: str) -> str:
+    """Return a lock without the digest of its spec: that of the text was in 0.2."""
+    return re.sub("(?m)^input spec.yaml = .*$", "", lock)
 
 
 def test_a_spec_of_another_version_has_a_way_out(folder: Path) -> None:

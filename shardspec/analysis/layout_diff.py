@@ -223,17 +223,24 @@ def made_from(layout: Layout) -> str:
     return _digest("\n".join((str(layout.language), *lines, layout.arrays_digest)))
 
 
-def inputs(spec: ir.Spec, *, has_lines: bool = False) -> tuple[Input, ...]:
+def inputs(
+    spec: ir.Spec, *, has_lines: bool = False, locked: Iterable[Input] = ()
+) -> tuple[Input, ...]:
     """Return every file that was read for the spec, itself first, by names relative to it.
 
     Args:
       has_lines: whether their digests are for what names lines of them: of the text.
+      locked: those of a lock; versions before 0.3 have digests of the text there, which hold.
     """
     folder = os.path.dirname(spec.source.name) or "."
     found = {_relative(source, folder): source for source in (spec.source, *spec.sources)}
     own, *rest = found.items()
-    digest = _text_digest_of if has_lines else said_digest
-    return tuple(Input(name, digest(source)) for name, source in (own, *sorted(rest)))
+    digest, then = _text_digest_of if has_lines else said_digest, set(locked)
+    made = []
+    for name, source in (own, *sorted(rest)):
+        of_text = Input(name, _text_digest_of(source))
+        made.append(of_text if of_text in then else Input(name, digest(source)))
+    return tuple(made)
 
 
 def target_layout(plan: ShardingPlan) -> TargetLayout:

@@ -6,6 +6,7 @@ import contextlib
 import os
 import shlex
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,7 @@ from shardspec.analysis.layout_diff import (
     Layout,
     ProofLayout,
     ProvedBytes,
+    inputs,
     layout_of,
     made_from,
 )
@@ -100,12 +102,15 @@ def _lock(file: str, request: Request, *, check: bool, verify: bool) -> int:
         return FINDINGS
     if check:
         return _check(path, plans, request)
-    layout = layout_of(plans[0].spec, plans)
     if verify and request.step_name is None and plans[0].spec.step is None:
         help = "name one: `--verify --step train:step`, or state one: `step:` in the spec"
         fail("there is no step to compile", help)
     held = path if path != "-" or file == "-" else lock_file.lock_path(file)
-    proofs = _held_proofs(held, layout, request)
+    before = _held_lock(held, request)
+    layout = _layout(plans, before)
+    names = {each.name for each in layout.targets}
+    kept = {} if before is None else lock_file.proofs_of(before)
+    proofs = {name: proof for name, proof in kept.items() if name in names}
     if verify:
         made = _prove(layout, os.path.dirname(held), plans, request)
         if made is None:
@@ -122,20 +127,19 @@ def _lock(file: str, request: Request, *, check: bool, verify: bool) -> int:
 # proofs
 
 
-def _held_proofs(path: str, layout: Layout, request: Request) -> dict[str, ProofLayout]:
-    """Return the proofs that a lock holds already, of targets that are still there."""
+def _held_lock(path: str, request: Request) -> Layout | None:
+    """Return the lock that is there; None where it cannot be read, which is said of its proofs."""
     from shardspec.language.files import read_argument
 
     source = read_argument(path) if path != "-" and os.path.isfile(path) else None
     if source is None or isinstance(source, Diagnostic):
-        return {}
+        return None
     locked = lock_file.read_lock(source)
     if isinstance(locked, Diagnostic):
         if "\nproof " in source.text:
             request.remark(f"{path} cannot be read; the proofs in it are left out")
-        return {}
-    names = {each.name for each in layout.targets}
-    return {name: proof for name, proof in lock_file.proofs_of(locked).items() if name in names}
+        return None
+    return locked
 
 
 def _old_proofs(layout: Layout, path: str) -> Iterator[tuple[str, str]]:
@@ -246,12 +250,12 @@ def _check(path: str, plans: Sequence[ShardingPlan], request: Request) -> int:
     if path == "-" or not os.path.exists(path):
         request.error(f"there is no {path}", f"`{_command(plans[0], request)}` writes it")
         return FINDINGS
-    layout = layout_of(plans[0].spec, plans)
     (source,) = request.sources([path])
     locked = lock_file.read_lock(source)
     if isinstance(locked, Diagnostic):
         request.report([locked])
         return FINDINGS
+    layout = _layout(plans, locked)
     layout = lock_file.with_proofs(layout, lock_file.proofs_of(locked))
     old = list(_old_proofs(layout, path))
     for said, help in old:
@@ -269,6 +273,13 @@ def _check(path: str, plans: Sequence[ShardingPlan], request: Request) -> int:
     help = f"if the change is intended, `{_command(plans[0], request)}` updates the lock"
     request.error(f"{path} is stale", help)
     return FINDINGS
+
+
+def _layout(plans: Sequence[ShardingPlan], locked: Layout | None) -> Layout:
+    """Return the layout of plans, as a lock names the files that are as they were."""
+    spec = plans[0].spec
+    held = () if locked is None else locked.inputs
+    return replace(layout_of(spec, plans), inputs=inputs(spec, locked=held))
 
 
 #: Lines of a lock that are shown where no array moved.

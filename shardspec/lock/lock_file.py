@@ -548,7 +548,7 @@ def lock_remark(plan: ShardingPlan, path: str | None) -> str | None:
 def _staleness(spec: ir.Spec, layout: layout_diff.Layout, path: str) -> Diagnostic | None:
     """Return which inputs are others than when the lock was made."""
     then = {each.name: each.digest for each in layout.inputs}
-    now = {each.name: each.digest for each in layout_diff.inputs(spec)}
+    now = {each.name: each.digest for each in layout_diff.inputs(spec, locked=layout.inputs)}
     changed = [name for name, digest in now.items() if then.get(name, digest) != digest]
     said = [
         *([f"{listed(changed)} changed"] if changed else []),
