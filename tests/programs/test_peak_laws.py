@@ -12,10 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shardspec.diagnostics.words import by_key
+from shardspec.programs import peak_graph
 from shardspec.programs.hlo import Instruction, program_of
 from shardspec.programs.peak import Device, peak_of
 from shardspec.programs.peak_again import _MOVED, Rates
-from shardspec.programs.peak_graph import Body, Node, Value, graph_of
+from shardspec.programs.peak_graph import Body, Node, Value, every_node, graph_of
 from shardspec.programs.peak_units import (
     Unit,
     deep_order,
@@ -204,3 +205,28 @@ def test_a_body_is_one_deeper_than_what_runs_it(given_: str) -> None:
                 waiting.append(inner)
                 seen += 1
         assert seen == (given_.count(",") if main is bodies[0] else 1)
+
+
+CALLED = """HloModule m, entry_computation_layout={(f32[8]{0})->f32[8]{0}}
+
+%inner (p: f32[8]) -> f32[8] {
+  %p = f32[8]{0} parameter(0)
+  ROOT %s = f32[8]{0} sine(%p)
+}
+
+ENTRY %main (x: f32[8]) -> f32[8] {
+  %x = f32[8]{0} parameter(0)
+  %c = f32[8]{0} cosine(%x)
+  ROOT %r = f32[8]{0} call(%c), to_apply=%inner
+}
+"""
+
+
+@pytest.mark.parametrize(("most", "last"), [(4, "sine"), (3, "call")])
+def test_calls_are_written_out_up_to_a_number_of_instructions(
+    most: int, last: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(peak_graph, "_MOST", most)
+    body = graph_of(program_of(CALLED))
+    assert body is not None
+    assert [each.operation for each in every_node(body)] == ["cosine", last]
