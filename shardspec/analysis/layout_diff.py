@@ -229,17 +229,17 @@ def inputs(
     """Return every file that was read for the spec, itself first, by names relative to it.
 
     Args:
-      has_lines: whether their digests are for what names lines of them: of the text.
+      has_lines: whether the digests are of the texts, for what names lines of them.
       locked: those of a lock; versions before 0.3 have digests of the text there, which hold.
     """
     folder = os.path.dirname(spec.source.name) or "."
     found = {_relative(source, folder): source for source in (spec.source, *spec.sources)}
     own, *rest = found.items()
-    digest, then = _text_digest_of if has_lines else said_digest, set(locked)
-    made = []
+    then, made = set(locked), []
     for name, source in (own, *sorted(rest)):
-        of_text = Input(name, _text_digest_of(source))
-        made.append(of_text if of_text in then else Input(name, digest(source)))
+        of_text = Input(name, text_digest(source.text))
+        is_text = has_lines or of_text in then
+        made.append(of_text if is_text else Input(name, said_digest(source)))
     return tuple(made)
 
 
@@ -271,7 +271,7 @@ def target_layout(plan: ShardingPlan) -> TargetLayout:
                 tuple(dim.size for dim in sharding.dims),
                 sharding.partition_spec,
                 sharding.memory_kind,
-                tuple(map(_reason_of_value, sharding.dims)),
+                tuple(map(_reason_of_rule, sharding.dims)),
             )
             for sharding in plan.activations
         ),
@@ -309,11 +309,7 @@ def said_digest(source: SourceFile) -> str:
 
     found, _ = read(File(source, "", source.name, is_dsl(source)))
     data = None if found is None else canonical(found.data)
-    return _text_digest_of(source) if data is None else _digest(json.dumps(data, default=str))
-
-
-def _text_digest_of(source: SourceFile) -> str:
-    return text_digest(source.text)
+    return text_digest(source.text) if data is None else _digest(json.dumps(data, default=str))
 
 
 def text_digest(text: str) -> str:
@@ -377,7 +373,7 @@ class Reason(NamedTuple):
     Attributes:
       text: the rule, or what kept every rule from firing.
       place: `spec.yaml:31`, with the line that an import made it of; empty where no line says it.
-      line: what stands on that line, without a comment.
+      line: the text of that line, without a comment.
     """
 
     text: str
@@ -518,26 +514,30 @@ def _reason(dim: DimSharding, sharding: ParamSharding) -> Reason:
     attempt = dim.taken or (dim.attempts[-1] if dim.attempts else None)
     if attempt is None and sharding.derivation is not None and sharding.matched is not None:
         return Reason(f"derive {sharding.matched.pattern}", *_place_and_line(sharding.named_at))
+    section = attempt and {Kind.STATED: "override", Kind.PARENT: "derive"}.get(attempt.kind)
+    if section and sharding.matched is not None:
+        text = f"{section} {sharding.matched.pattern}{_failed(dim)}"
+        return Reason(text, *_place_and_line(sharding.named_at))
+    return _reason_of_rule(dim)
+
+
+def _reason_of_rule(dim: DimSharding) -> Reason:
+    """Return which rule decided a dimension, or kept it from being sharded."""
+    attempt = dim.taken or (dim.attempts[-1] if dim.attempts else None)
     if attempt is None:
         name = dim.logical_axis
         return Reason("no name" if name is None else f"no rule for `{name}`", "")
-    failed = "" if dim.taken else f": {_FAILED.get(attempt.outcome, attempt.outcome)}"
-    section = {Kind.STATED: "override", Kind.PARENT: "derive"}.get(attempt.kind)
-    if section is not None and sharding.matched is not None:
-        text = f"{section} {sharding.matched.pattern}{failed}"
-        return Reason(text, *_place_and_line(sharding.named_at))
-    return Reason(f"{attempt}{failed}", *_place_and_line(attempt.span))
+    return Reason(f"{attempt}{_failed(dim)}", *_place_and_line(attempt.span))
 
 
-def _reason_of_value(dim: DimSharding) -> Reason:
-    attempt = dim.taken or (dim.attempts[-1] if dim.attempts else None)
-    if attempt is None:
-        return Reason(f"no rule for `{dim.logical_axis}`" if dim.logical_axis else "no name", "")
-    return Reason(str(attempt), *_place_and_line(attempt.span))
+def _failed(dim: DimSharding) -> str:
+    """Return why the last rule of a dimension did not fire; nothing where one did."""
+    outcome = dim.attempts[-1].outcome if dim.attempts and not dim.taken else None
+    return "" if outcome is None else f": {_FAILED.get(outcome, outcome)}"
 
 
 def _place_and_line(span: Span | None) -> tuple[str, str]:
-    """Return `spec.yaml:31`, with the line that an import made it of; and what stands there."""
+    """Return `spec.yaml:31, from base.yml:601`, and the text of that line."""
     if span is None:
         return "", ""
     text = span.source.text

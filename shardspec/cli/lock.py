@@ -128,7 +128,7 @@ def _lock(file: str, request: Request, *, check: bool, verify: bool) -> int:
 
 
 def _held_lock(path: str, request: Request) -> Layout | None:
-    """Return the lock that is there; None where it cannot be read, which is said of its proofs."""
+    """Return the lock at a path; None where there is none, or it cannot be read."""
     from shardspec.language.files import read_argument
 
     source = read_argument(path) if path != "-" and os.path.isfile(path) else None
@@ -292,9 +292,10 @@ def _other_lines(old: str, new: str) -> Iterator[str]:
     gone, come = (dict.fromkeys(lines) for lines in (before, after))
     found = [f"- {line}" for line in gone if line not in come]
     found += [f"+ {line}" for line in come if line not in gone]
-    files = [line.split(" = ")[0] for line in found if line.startswith("+ input ")]
     lines = [line for line in found if not line[2:].startswith("input ")]
-    yield f"no array moved, but {listed(each.removeprefix('+ input ') for each in files)} changed"
+    named = (line[2:].split(" = ")[0] for line in found if line[2:].startswith("input "))
+    files = dict.fromkeys(each.removeprefix("input ") for each in named)
+    yield f"no array moved, but {listed(files) or 'its text'} changed"
     yield from (f"  {line}" for line in lines[:_MOST_LINES])
     if len(lines) > _MOST_LINES:
         yield f"  and {len(lines) - _MOST_LINES} more lines of the lock"

@@ -500,15 +500,13 @@ def without_step(imported: Imported) -> Imported:
     """Return a document that states no step, and no activations but those of the tool's files."""
     data = {key: value for key, value in imported.data.items() if key != "step"}
     values = cast(dict[str, Data], data.pop("activations", {}))
-    said = {name: dims for name, dims in values.items() if _activation(name) in imported.comments}
+    said = {
+        name: dims for name, dims in values.items() if ("activations", name) in imported.comments
+    }
     if said:
         data["activations"] = said
     comments = {at: each for at, each in imported.comments.items() if at[0] != "step"}
     return replace(imported, data=data, comments=comments)
-
-
-def _activation(name: str) -> Route:
-    return "activations", name
 
 
 def with_named(imported: Imported, options: Options, whose: str) -> tuple[Imported, Options]:

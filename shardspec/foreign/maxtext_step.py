@@ -168,8 +168,8 @@ def maxtext_step(
         what = "the attention of this configuration has" if params is None else "these arrays have"
         return None, (no_step(f"{what} no known lines"),)
     known = {rule.name for rule in rules}
-    each, left_out = _by_loops(lines, params or ())
-    program: list[Data] = [_text(line, params, known) for line in each]
+    of_loops, left_out = _by_loops(lines, params or ())
+    program: list[Data] = [_text(line, params, known) for line in of_loops]
     words = {key: (data, said) for key, data, said in _words(config, lines)}
     step: dict[str, Data] = {key: data for key, (data, _) in words.items()} | {"program": program}
     devices = None if sizes is None else math.prod(sizes.values())
@@ -246,7 +246,7 @@ def _loop(param: Param) -> str:
 
 
 def _is_between(line: _Line, layer: Sequence[_Line], has: set[_Line]) -> bool:
-    """Say whether a line without arrays is of a block that is there."""
+    """Say whether a line without arrays is part of a block whose arrays were found."""
     blocks = (block for block in (_ATTENTION, _EXPERTS) if line in block)
     return not line.pattern and any(has.intersection(block) for block in blocks)
 

@@ -704,7 +704,7 @@ def _default_submesh(
     fault = lost(
         message,
         binding.span,
-        help=f"`auto {count}` stands there: shardspec chooses, and T5X's rules are read on that",
+        help=f"the spec says `model: auto {count}`: shardspec chooses the submesh",
     )
     found = _data_and_model(f"auto {count}", options, came_from(binding.span))
     return found._replace(faults=(fault,))

@@ -492,7 +492,7 @@ def _facts(spec: Spec, target: Target, mesh: jax.sharding.Mesh) -> Facts:
     order = [(device.process_index, device.id) for device in mesh.devices.flat]
     return (
         ("shardspec", import_module("shardspec").__version__),
-        *((f"`{each.name}`", each.digest) for each in inputs(spec)),
+        *((f"`{each.name}`", each.digest) for each in inputs(spec, has_lines=True)),
         ("the target", f"`{target.name}`"),
         ("the spec with its changes", text_digest(repr(bare))),
         ("the mesh", str(target.mesh)),

@@ -122,6 +122,14 @@ def test_a_change_that_moves_nothing_still_needs_a_new_lock(folder: Path) -> Non
     assert "no array moved" in checked.stdout
 
 
+def test_a_lock_that_is_spelt_otherwise_says_so(folder: Path) -> None:
+    run("lock")
+    change(folder, "\n\ntarget desk", "\n\n\ntarget desk", "spec.lock")
+    checked = run("lock", "--check")
+    assert checked.exit_code == 1
+    assert "no array moved, but its text changed" in checked.stdout
+
+
 def test_lines_that_an_import_wrote_name_those_they_are_from(folder: Path) -> None:
     change(folder, "embed -> data", "embed -> data  # from base.yml:601")
     run("lock")

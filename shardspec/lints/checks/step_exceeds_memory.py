@@ -39,6 +39,7 @@ from collections.abc import Iterator
 
 from shardspec.analysis.cost import Cost
 from shardspec.analysis.memory import memory, room_text, share_notes
+from shardspec.analysis.step_memory import StepMemory
 from shardspec.diagnostics import Diagnostic, codes, point
 from shardspec.diagnostics.words import (
     binary_bytes,
@@ -87,7 +88,7 @@ def _largest(cost: Cost) -> Iterator[str]:
     held, shown = cost.memory, grouped(cost.memory.peak, _told)
     alike = [*shown.items()][:_SHOWN]
     yield from (f"{text}  x{len(each)}" if len(each) > 1 else text for text, each in alike)
-    made = sum(part.bytes for part in (held.activations, held.temporaries) if part)
+    made = _made(held)
     rest = made - sum(each.bytes for _, several in alike for each in several)
     if 20 * rest > made:
         yield f"{binary_bytes(rest)}  in smaller values"
@@ -102,11 +103,11 @@ def _told(tensor: StepTensor) -> str:
 def _help(cost: Cost) -> str:
     """Return what would make room, by what the step makes."""
     held = cost.memory
-    made = sum(part.bytes for part in (held.activations, held.temporaries) if part)
-    room = (held.hbm_bytes or 0) - held.total.bytes + made
+    made = _made(held)
+    room = made - _excess(cost)
     bits = [each for each in held.peak if each.why == OF_RANDOM_BITS]
     drawn = sum(each.bytes * each.count for each in bits)
-    if drawn and 2 * drawn > held.total.bytes - (held.hbm_bytes or 0):
+    if drawn and 2 * drawn > _excess(cost):
         return f"draw fewer random bits, as SHD523 says: {binary_bytes(drawn)} are theirs"
     if (way_out := _alike(cost) or _whole_rows(cost)) is not None:
         return searchable(way_out, cost)
@@ -122,13 +123,23 @@ def _help(cost: Cost) -> str:
     return searchable("; or ".join(_with_checkpoint(ways, cost)), cost)
 
 
+def _made(held: StepMemory) -> int:
+    """Return the bytes of what the step makes."""
+    return sum(part.bytes for part in (held.activations, held.temporaries) if part)
+
+
+def _excess(cost: Cost) -> int:
+    """Return by how many bytes the step is too large."""
+    return cost.memory.total.bytes - (cost.memory.hbm_bytes or 0)
+
+
 def _with_checkpoint(ways: list[str], cost: Cost) -> list[str]:
     """Return ways out and `jax.checkpoint`, if it is not there: first where it frees most."""
     held, known = cost.memory, (cost.predicted or cost).memory
     kept = known.activations.bytes if known.activations else 0
     if cost.step is not None and any(op.phase == "remat" for op in cost.step.ops):
         return ways
-    if 2 * kept <= sum(part.bytes for part in (known.activations, known.temporaries) if part):
+    if 2 * kept <= _made(known):
         has_some = kept or any(map(_is_again, held.peak))
         own = "keep less for the backward pass (`jax.checkpoint`)"
         return [*ways, own] if has_some else ways
@@ -148,7 +159,7 @@ def _is_sharded(cost: Cost) -> bool:
         shape = each.array.shard_shape
         if any(size in parts and parts[size] not in shape for size in shape):
             whole += each.bytes * each.count
-    return whole < cost.memory.total.bytes - (cost.memory.hbm_bytes or 0)
+    return whole < _excess(cost)
 
 
 def _batch_axes(cost: Cost) -> list[str]:
@@ -194,7 +205,7 @@ def _alike(cost: Cost) -> str | None:
         ):
             saved += tensor.bytes * tensor.count * (1 - 1 / ways)
             large = large or (tensor, op.result, idle)
-    if large is None or saved < held.total.bytes - (held.hbm_bytes or 0):
+    if large is None or saved < _excess(cost):
         return None
     tensor, whole, idle = large
     name = whole.name or str(whole)
@@ -228,7 +239,7 @@ def _whole_rows(cost: Cost) -> str | None:
         and not {*axes} & {*each.array.split.mesh_axes}
     ]
     saved = sum(each.bytes * each.count for each in found) * (1 - 1 / ways)
-    if rule is None or not found or saved < held.total.bytes - (held.hbm_bytes or 0):
+    if rule is None or not found or saved < _excess(cost):
         return None
     return (
         f"shard the batch of {found[0].array}, {found[0].place}, over {listed(axes)}, by"
