@@ -19,7 +19,11 @@ SHELLS = {
 }
 
 
-@click.command("completion", context_settings=HELP)
+#: Under the help of verbs that make nothing of a spec; their examples stand in their text.
+_PAGE = "Documentation: docs/command-line.md"
+
+
+@click.command("completion", context_settings=HELP, epilog=_PAGE)
 @click.argument("shell", type=click.Choice(list(SHELLS)))
 def completion(shell: str) -> None:
     """Print the line that turns on completion, for the shell's start-up file.
@@ -32,7 +36,7 @@ def completion(shell: str) -> None:
     echo(SHELLS[shell])
 
 
-@click.command("help", context_settings=HELP)
+@click.command("help", context_settings=HELP, epilog=_PAGE)
 @click.argument("verb", required=False)
 @click.option("--man", is_flag=True, help="Print the man page of all verbs.")
 @click.pass_context
